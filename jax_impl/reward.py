@@ -1,0 +1,112 @@
+"""Bradley-Terry preference loss and the fitting of a linear reward by gradient descent."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+__all__ = ["PIECES", "History", "Pieces", "State", "preference_loss", "train", "update"]
+
+
+class State(NamedTuple):
+    """What gradient descent carries: the weights and the gradient that was last applied."""
+
+    weights: Float[Array, "feature"]
+    gradient: Float[Array, "feature"]
+
+
+class History(NamedTuple):
+    """One row per update: loss and gradient before it, weights after it."""
+
+    loss: Float[Array, "update"]
+    gradient: Float[Array, "update feature"]
+    weights: Float[Array, "update feature"]
+
+
+class Pieces(NamedTuple):
+    """The replaceable parts of training."""
+
+    loss: Callable[..., Float[Array, ""]]
+    update: Callable[..., State]
+
+
+def preference_loss(
+    weights: Float[Array, "feature"],
+    chosen: Float[Array, "pair feature"],
+    rejected: Float[Array, "pair feature"],
+) -> Float[Array, ""]:
+    """Negative log-likelihood of the preferences under a linear reward.
+
+    L = mean softplus(-(x_chosen - x_rejected) . w)
+
+    Args:
+        weights: reward weights, one per feature.
+        chosen: features of the preferred action of each pair.
+        rejected: features of the other action of each pair.
+
+    Returns:
+        The mean loss in nats.
+
+    Source: Ouyang et al. 2022, "Training language models to follow instructions with human
+    feedback", equation 1 (https://arxiv.org/abs/2203.02155).
+    """
+    margins = (chosen - rejected) @ weights
+    return jnp.mean(jax.nn.softplus(-margins))
+
+
+def update(state: State, gradient: Float[Array, "feature"], rate: Float[Array, ""]) -> State:
+    """One step of gradient descent.
+
+    Args:
+        state: weights before the step.
+        gradient: gradient of the loss at those weights.
+        rate: step size.
+
+    Returns:
+        The state after the step, with the gradient that was applied.
+    """
+    return State(state.weights - rate * gradient, gradient)
+
+
+PIECES = Pieces(preference_loss, update)
+
+
+@partial(jax.jit, static_argnames=("updates", "pieces"))
+def train(
+    weights: Float[Array, "feature"],
+    features: Float[Array, "action feature"],
+    chosen: Int[Array, "pair"],
+    rejected: Int[Array, "pair"],
+    rate: Float[Array, ""],
+    *,
+    updates: int,
+    pieces: Pieces = PIECES,
+) -> tuple[Float[Array, "action"], History]:
+    """Fits the reward by full-batch gradient descent.
+
+    Args:
+        weights: starting weights.
+        features: one row of features per action.
+        chosen: preferred action of each pair.
+        rejected: other action of each pair.
+        rate: step size.
+        updates: number of steps.
+        pieces: the parts to train with.
+
+    Returns:
+        The fitted score of every action, and the history of the fit.
+    """
+
+    def step(state: State, _: None) -> tuple[State, History]:
+        loss, gradient = jax.value_and_grad(pieces.loss)(
+            state.weights, features[chosen], features[rejected]
+        )
+        state = pieces.update(state, gradient, rate)
+        return state, History(loss, state.gradient, state.weights)
+
+    start = State(weights, jnp.zeros_like(weights))
+    state, history = jax.lax.scan(step, start, None, length=updates)
+    return features @ state.weights, history

@@ -1,0 +1,49 @@
+"""A `collect` that draws actions from a seed: drawing is training with this piece."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jax_impl import ppo
+
+__all__ = ["drawing", "tape"]
+
+
+def tape(seed: int, rollouts: int) -> Any:
+    """Returns what draws each rollout, in order.
+
+    The key is split once per rollout; the second half draws.
+
+    Args:
+        seed: seed of the run.
+        rollouts: how many to draw.
+
+    Returns:
+        One source of randomness per rollout.
+    """
+    key = jax.random.key(seed)
+
+    def split(key: Any, _: None) -> tuple[Any, Any]:
+        following, draw = jax.random.split(key)
+        return following, draw
+
+    return jax.lax.scan(split, key, None, length=rollouts)[1]
+
+
+def drawing(samples: int) -> Callable[[Any, ppo.State], ppo.Batch]:
+    """Makes a `collect` that draws from the current policy.
+
+    Args:
+        samples: actions per rollout.
+
+    Returns:
+        A function of one tape entry and the state, in the place of `ppo.collect`.
+    """
+
+    def collect(draw: Any, state: ppo.State) -> ppo.Batch:
+        logps = jax.nn.log_softmax(state.logits)
+        actions = jax.random.categorical(draw, logps, shape=(samples,))
+        return ppo.collect(actions, state)
+
+    return collect

@@ -1,0 +1,109 @@
+"""Bradley-Terry preference loss and the fitting of a linear reward by gradient descent."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["PIECES", "History", "Pieces", "State", "preference_loss", "train", "update"]
+
+
+class State(NamedTuple):
+    """What gradient descent carries: the weights and the gradient that was last applied."""
+
+    weights: Float[Tensor, "feature"]
+    gradient: Float[Tensor, "feature"]
+
+
+class History(NamedTuple):
+    """One row per update: loss and gradient before it, weights after it."""
+
+    loss: Float[Tensor, "update"]
+    gradient: Float[Tensor, "update feature"]
+    weights: Float[Tensor, "update feature"]
+
+
+class Pieces(NamedTuple):
+    """The replaceable parts of training."""
+
+    loss: Callable[..., Float[Tensor, ""]]
+    update: Callable[..., State]
+
+
+def preference_loss(
+    weights: Float[Tensor, "feature"],
+    chosen: Float[Tensor, "pair feature"],
+    rejected: Float[Tensor, "pair feature"],
+) -> Float[Tensor, ""]:
+    """Negative log-likelihood of the preferences under a linear reward.
+
+    L = mean softplus(-(x_chosen - x_rejected) . w)
+
+    Args:
+        weights: reward weights, one per feature.
+        chosen: features of the preferred action of each pair.
+        rejected: features of the other action of each pair.
+
+    Returns:
+        The mean loss in nats.
+
+    Source: Ouyang et al. 2022, "Training language models to follow instructions with human
+    feedback", equation 1 (https://arxiv.org/abs/2203.02155).
+    """
+    margins = (chosen - rejected) @ weights
+    return torch.mean(-torch.nn.functional.logsigmoid(margins))
+
+
+def update(state: State, gradient: Float[Tensor, "feature"], rate: Float[Tensor, ""]) -> State:
+    """One step of gradient descent.
+
+    Args:
+        state: weights before the step.
+        gradient: gradient of the loss at those weights.
+        rate: step size.
+
+    Returns:
+        The state after the step, with the gradient that was applied.
+    """
+    return State(state.weights - rate * gradient, gradient)
+
+
+PIECES = Pieces(preference_loss, update)
+
+
+def train(
+    weights: Float[Tensor, "feature"],
+    features: Float[Tensor, "action feature"],
+    chosen: Int[Tensor, "pair"],
+    rejected: Int[Tensor, "pair"],
+    rate: Float[Tensor, ""],
+    *,
+    updates: int,
+    pieces: Pieces = PIECES,
+) -> tuple[Float[Tensor, "action"], History]:
+    """Fits the reward by full-batch gradient descent.
+
+    Args:
+        weights: starting weights.
+        features: one row of features per action.
+        chosen: preferred action of each pair.
+        rejected: other action of each pair.
+        rate: step size.
+        updates: number of steps.
+        pieces: the parts to train with.
+
+    Returns:
+        The fitted score of every action, and the history of the fit.
+    """
+    state = State(weights, torch.zeros_like(weights))
+    steps = []
+    for _ in range(updates):
+        variable = state.weights.detach().requires_grad_()
+        loss = pieces.loss(variable, features[chosen], features[rejected])
+        (gradient,) = torch.autograd.grad(loss, variable)
+        state = pieces.update(state, gradient, rate)
+        steps.append(History(loss.detach(), state.gradient, state.weights))
+    history = History(*(torch.stack(rows) for rows in zip(*steps, strict=True)))
+    return features @ state.weights, history

@@ -1,0 +1,44 @@
+"""A `collect` that draws actions from a seed: drawing is training with this piece."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_impl import ppo
+
+__all__ = ["drawing", "tape"]
+
+
+def tape(seed: int, rollouts: int) -> Any:
+    """Returns what draws each rollout, in order.
+
+    One generator serves all rollouts, one after the other.
+
+    Args:
+        seed: seed of the run.
+        rollouts: how many to draw.
+
+    Returns:
+        One source of randomness per rollout.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [generator] * rollouts
+
+
+def drawing(samples: int) -> Callable[[Any, ppo.State], ppo.Batch]:
+    """Makes a `collect` that draws from the current policy.
+
+    Args:
+        samples: actions per rollout.
+
+    Returns:
+        A function of one tape entry and the state, in the place of `ppo.collect`.
+    """
+
+    def collect(draw: Any, state: ppo.State) -> ppo.Batch:
+        logps = torch.log_softmax(state.logits, dim=0)
+        actions = torch.multinomial(logps.exp(), samples, replacement=True, generator=draw)
+        return ppo.collect(actions, state)
+
+    return collect
