@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from parity.files import digest, read_arrays, write_arrays
 
-__all__ = ["INPUTS", "Points", "examples"]
+__all__ = ["INPUTS", "Points"]
 
 INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "reward": {

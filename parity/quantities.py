@@ -8,9 +8,7 @@ from parity.problem import Problem
 
 __all__ = ["EVALUATED", "TRAINED", "Kind", "Moment", "Spec", "expected", "moment"]
 
-Kind = Literal[
-    "value", "gradient", "parameter", "history", "probability", "carried state", "count"
-]
+Kind = Literal["value", "gradient", "parameter", "history", "probability", "carried state", "count"]
 Moment = tuple[int, ...]  # sorts like the computation does
 
 _TIME_AXES = ("rollout", "epoch", "update", "checkpoint")

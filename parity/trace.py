@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import InputError

@@ -270,6 +270,11 @@ def train(
             )
         checkpoints.append(measure(state))
     stacked = (torch.stack(rows) for rows in zip(*steps, strict=True))
-    history = History(*(rows.unflatten(0, (-1, epochs)) for rows in stacked))
+    history = History(*(rows.reshape(-1, epochs, *rows.shape[1:]) for rows in stacked))
     measures = Measures(*(torch.stack(rows) for rows in zip(*checkpoints, strict=True)))
-    return torch.exp(torch.log_softmax(state.logits, dim=0)), torch.stack(actions), history, measures
+    return (
+        torch.exp(torch.log_softmax(state.logits, dim=0)),
+        torch.stack(actions),
+        history,
+        measures,
+    )
