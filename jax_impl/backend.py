@@ -64,12 +64,12 @@ def _train_reward(
     problem: Problem, dtype: str, pieces: Pieces
 ) -> tuple[jax.Array, dict[str, NDArray[Any]]]:
     assert problem.reward is not None
-    chosen, rejected = _indices(problem.reward.preferences).T
+    chosen, rejected = zip(*problem.reward.preferences, strict=True)
     scores, history = reward.train(
         _floats(problem.reward.initial_weights, dtype),
         _floats(problem.reward.features, dtype),
-        chosen,
-        rejected,
+        _indices(chosen),
+        _indices(rejected),
         _floats(problem.reward.rate, dtype),
         updates=problem.reward.updates,
         pieces=pieces.reward,
@@ -102,12 +102,12 @@ def _train_ppo(
 
 def _train_dpo(problem: Problem, dtype: str, pieces: Pieces) -> dict[str, NDArray[Any]]:
     assert problem.dpo is not None
-    chosen, rejected = _indices(problem.dpo.preferences).T
+    chosen, rejected = zip(*problem.dpo.preferences, strict=True)
     probabilities, margins, history = dpo.train(
         _floats(problem.dpo.logits, dtype),
         _floats(problem.dpo.reference, dtype),
-        chosen,
-        rejected,
+        _indices(chosen),
+        _indices(rejected),
         _floats(problem.dpo.rate, dtype),
         _floats(problem.dpo.beta, dtype),
         updates=problem.dpo.updates,

@@ -1,17 +1,28 @@
 """The catalogue of quantities: what every trace must hold, in order of computation."""
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from parity.problem import Problem
 
-__all__ = ["EVALUATED", "TRAINED", "Kind", "Moment", "Spec", "expected", "moment"]
+__all__ = [
+    "EVALUATED",
+    "STEP_AXES",
+    "TRAINED",
+    "Kind",
+    "Moment",
+    "Spec",
+    "evaluated",
+    "expected",
+    "moment",
+]
 
 Kind = Literal["value", "gradient", "parameter", "history", "probability", "carried state", "count"]
 Moment = tuple[int, ...]  # sorts like the computation does
 
-_TIME_AXES = ("rollout", "epoch", "update", "checkpoint")
+STEP_AXES = ("point", "rollout", "epoch", "update", "checkpoint")
 _END = np.iinfo(np.int64).max  # later than any step
 
 
@@ -66,7 +77,7 @@ TRAINED: tuple[Spec, ...] = (
 values and gradients are taken before the update of their step, parameters after it."""
 
 EVALUATED: tuple[Spec, ...] = tuple(
-    Spec(spec.name, ("point", *(axis for axis in spec.axes if axis not in _TIME_AXES)), spec.kind)
+    Spec(spec.name, ("point", *(axis for axis in spec.axes if axis not in STEP_AXES)), spec.kind)
     for spec in TRAINED
     if spec.name
     in {
@@ -119,6 +130,20 @@ def expected(problem: Problem) -> dict[Spec, tuple[int, ...]]:
         spec: tuple(sizes[spec.objective][axis] for axis in spec.axes)
         for spec in TRAINED
         if spec.objective in sizes
+    }
+
+
+def evaluated(objective: str, sizes: Mapping[str, int]) -> dict[Spec, tuple[int, ...]]:
+    """Returns what an evaluation of points records: quantity to shape, in order of computation.
+
+    Args:
+        objective: reward, ppo or dpo.
+        sizes: length of every axis of the points.
+    """
+    return {
+        spec: tuple(sizes[axis] for axis in spec.axes)
+        for spec in EVALUATED
+        if spec.objective == objective
     }
 
 

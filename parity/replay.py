@@ -16,13 +16,13 @@ from parity.points import Points
 from parity.problem import Problem
 from parity.trace import Trace
 
-__all__ = ["Emission", "Lift", "at_points", "steps", "trajectory"]
+__all__ = ["BATCH", "Emission", "Lift", "at_points", "steps", "trajectory"]
 
 Lift = Callable[[NDArray[np.float64]], Any]
 Emission = tuple[tuple[Any, ...], dict[str, Any]]
 
 _ALL = slice(None)
-_BATCH = 2**14  # sample-updates handled at once in step mode: bounds the replicas' memory
+BATCH = 2**14  # sample-updates handled at once in step mode: bounds the replicas' memory
 
 
 def _rounded(values: Any, dtype: str) -> NDArray[np.float64]:
@@ -160,7 +160,7 @@ def steps(
         yield from _reward_steps(problem, trace, lift)
     if problem.ppo:
         assert actions is not None
-        rollouts = max(1, _BATCH // (problem.ppo.epochs * problem.ppo.samples))
+        rollouts = max(1, BATCH // (problem.ppo.epochs * problem.ppo.samples))
         for start in range(0, problem.ppo.rollouts, rollouts):
             part = slice(start, min(start + rollouts, problem.ppo.rollouts))
             yield from _ppo_steps(problem, actions, trace, part, lift)

@@ -1,0 +1,106 @@
+"""The `parity` command and its exit codes.
+
+0 match · 1 divergent, inconclusive or noisy · 2 bad usage or input · 3 a backend or parity itself
+failed · 130 interrupted.
+"""
+
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from cli import figures_command, run_command, samples_command, schema_command
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="parity",
+    help=(
+        "Find out whether two implementations of a post-training objective compute the same "
+        "thing - and if not, which quantity parts first, where, by how much, and who is wrong."
+    ),
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"parity {version('rlhf-parity')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _parity(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("run")(run_command.run)
+app.add_typer(samples_command.app)
+app.command("figures")(figures_command.figures)
+app.command("schema")(schema_command.schema)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits with its code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows a stand-in
+            stream.reconfigure(errors="replace")
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Runs the command line; returns its exit code. No exception may look like a verdict."""
+    from parity.errors import BackendError, InputError
+
+    try:
+        code = app(args=arguments, prog_name="parity", standalone_mode=False)
+    except typer.TyperException as error:
+        return _usage(error)
+    except InputError as error:
+        return _say(2, f"parity: {error}")
+    except BackendError as error:
+        return _say(3, *(f"  | {line}" for line in error.details.splitlines()), f"parity: {error}")
+    except (KeyboardInterrupt, typer.Abort):
+        return _say(130, "parity: interrupted")
+    except SystemExit:
+        return 3  # nothing of ours calls sys.exit: typer does when its output pipe breaks
+    except Exception as error:
+        traceback.print_exc()
+        return _say(3, f"parity: internal error: {type(error).__name__}: {error}")
+    return code or 0
+
+
+def _usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return _say(2, message)
+    command = context.command_path if context else "parity"
+    return _say(2, f"{command}: {' '.join(message.split())} (see {command} --help)")
+
+
+def _say(code: int, *lines: str) -> int:
+    for line in lines:
+        print(line, file=sys.stderr)
+    return code
+
+
+def _interrupt(_signal: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""`parity run`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parity.run import Finished
+
+__all__ = ["Dtype", "Format", "run"]
+
+
+class Format(StrEnum):
+    """How a report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Dtype(StrEnum):
+    """Floating dtype of a run."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+def run(
+    problems: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[LESSON | FILE.toml]...",
+            help="Problems; all recorded lessons by default.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where report, traces and figures go.")
+    ] = Path("parity-out"),
+    output_format: Annotated[
+        Format, typer.Option("--format", help="What is printed: tables, or the report as JSON.")
+    ] = Format.TEXT,
+    dtype: Annotated[Dtype, typer.Option(help="Floating dtype of the runs.")] = Dtype.FLOAT32,
+    no_figures: Annotated[bool, typer.Option("--no-figures", help="Draw nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
+    ] = 600.0,
+    reuse_samples: Annotated[
+        bool,
+        typer.Option("--reuse-samples", help="Replay a tape that was drawn for another problem."),
+    ] = False,
+    allow_noisy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN", help="Quantities whose noise is accepted, e.g. 'ppo/gradient*'."
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why it is accepted; the report repeats it.")
+    ] = None,
+) -> int:
+    """Replay problems in JAX and PyTorch, judge both against the oracle, draw what matched.
+
+    Exit codes: 0 match; 1 divergent, inconclusive or noisy; 2 bad usage or input; 3 a backend or
+    parity itself failed; 130 interrupted.
+    """
+    from cli import progress, show
+    from parity.errors import InputError
+    from parity.problem import lessons, load_problem
+    from parity.report import AllowedNoise
+    from parity.run import Settings
+    from parity.run import run as run_problems
+
+    if (allow_noisy is None) != (reason is None):
+        missing, given = (
+            ("--reason", "--allow-noisy")
+            if reason is None
+            else (
+                "--allow-noisy",
+                "--reason",
+            )
+        )
+        raise InputError(f"{missing}: missing; expected together with {given}")
+    if reason is not None and not reason.strip():
+        raise InputError(f"--reason: got {reason!r}; expected the reason in words")
+    noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
+    loaded = [load_problem(source) for source in problems or lessons()]
+    settings = Settings(dtype.value, timeout, reuse_samples, noise)
+    with progress.display(["oracle", "jax", "torch", "gate"], quiet=quiet) as report_stage:
+        finished = run_problems(
+            loaded,
+            out,
+            settings,
+            report_stage,
+            draw=None if no_figures else lambda done: _draw(done, out),
+            meanwhile=None if no_figures else _import_renderer,
+        )
+    if output_format is Format.JSON:
+        show.report_json(finished.report)
+    else:
+        show.report_text(finished, out, quiet=quiet)
+    return 0 if finished.report.verdict == "match" else 1
+
+
+def _import_renderer() -> None:
+    import figures.draw  # noqa: F401  # a second of imports, while the backends are at work
+
+
+def _draw(finished: "Finished", out: Path) -> None:
+    """Writes the figures of every lesson that matched."""
+    from figures import encode, generated_at, render
+    from figures.record import record
+    from parity.files import write_whole
+
+    for case, judgement in zip(finished.cases, finished.report.lessons, strict=True):
+        if judgement.verdict != "match":
+            continue
+        document = record(
+            case.problem,
+            case.traces,
+            report_digest=finished.report.digest,
+            verdict=judgement.verdict,
+            generated_at=generated_at(),
+        )
+        place = out / "figures" / case.problem.name
+        write_whole(place.with_name(f"{place.name}.json"), encode(document))
+        write_whole(place.with_name(f"{place.name}.svg"), render(document))

@@ -1,0 +1,132 @@
+"""What a run prints: a table a lesson, then one closing line."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parity.compare import Comparison, Divergence, worst_verdict
+from parity.report import LessonReport, Report, totals
+
+if TYPE_CHECKING:
+    from parity.run import Finished
+
+__all__ = ["closing_line", "report_json", "report_text"]
+
+_STYLES = {"match": "green", "noisy": "yellow", "inconclusive": "yellow", "divergent": "bold red"}
+_MODES = ("points", "step", "trajectory")
+
+
+def report_json(report: Report) -> None:
+    """Prints the report exactly as `report.json` holds it."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+
+
+def report_text(finished: "Finished", out: Path, *, quiet: bool) -> None:
+    """Prints a table for each lesson and the closing line; the line alone when quiet."""
+    console = Console(highlight=False, markup=True)
+    report = finished.report
+    if not quiet:
+        for case, lesson in zip(finished.cases, report.lessons, strict=True):
+            _print_lesson(console, lesson, case.problem.title)
+        if report.allowed_noise:
+            noise = report.allowed_noise
+            passed = ", ".join(noise.quantities) or "nothing"
+            console.print(f"noise accepted in {passed}: {noise.reason}", markup=False)
+        written = sorted(path.name for path in (out / "figures").glob("*.svg"))
+        console.print(
+            f"{out / 'report.json'}"
+            + (f", figures/: {', '.join(written)}" if written else ", no figures"),
+            markup=False,
+            soft_wrap=True,
+        )
+    verdict, rest = closing_line(report)
+    console.print(f"[{_STYLES[verdict]}]{verdict}[/]: {rest}", soft_wrap=True)
+
+
+def closing_line(report: Report) -> tuple[str, str]:
+    """The verdict, and in words what was compared and how near it came."""
+    summed = totals(c for lesson in report.lessons for c in lesson.comparisons)
+    tightest = summed.tightest
+    margin = "nothing compared"
+    if tightest:
+        margin = (
+            f"tightest margin {_ratio(summed.ratio)} of the allowance "
+            f"({tightest.quantity}, {tightest.mode}, {tightest.left} against {tightest.right})"
+        )
+    return (
+        report.verdict,
+        f"{summed.quantities} quantities, {summed.values:,} values compared; {margin}",
+    )
+
+
+def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
+    console.print(f"[bold]{escape(lesson.lesson)}[/]  {escape(title)}")
+    table = Table(
+        box=SIMPLE_HEAD,
+        caption="largest difference over allowance; above 1.00 is outside",
+        caption_justify="left",
+        pad_edge=False,
+    )
+    table.add_column("quantity", no_wrap=True)
+    table.add_column("values", justify="right")
+    for mode in _MODES:
+        table.add_column(mode, justify="right")
+    table.add_column("verdict")
+    for name in dict.fromkeys(c.quantity for c in lesson.comparisons):
+        mine = [c for c in lesson.comparisons if c.quantity == name]
+        verdict = worst_verdict(c.verdict for c in mine)
+        table.add_row(
+            name,
+            f"{sum(c.compared for c in mine):,}",
+            *(_cell([c for c in mine if c.mode == mode]) for mode in _MODES),
+            f"[{_STYLES[verdict]}]{verdict}[/]",
+        )
+    console.print(table)
+    if lesson.samples_note:
+        console.print(f"samples: {lesson.samples_note}", markup=False)
+    for reason in dict.fromkeys(c.reason for c in lesson.comparisons if c.reason):
+        console.print(f"not compared: {reason}", markup=False)
+    if lesson.first_divergence:
+        console.print(_sentence(lesson.first_divergence), markup=False)
+    if lesson.blamed:
+        console.print(f"outside the allowance against the oracle: {', '.join(lesson.blamed)}")
+    console.print()
+
+
+def _cell(comparisons: Iterable[Comparison]) -> str:
+    """The largest ratio of a mode, with whose it is where it is outside."""
+    listed = list(comparisons)
+    if not listed:
+        return ""
+    summed = totals(listed)
+    if summed.tightest is None:
+        return "-"
+    text = _ratio(summed.ratio)
+    return text if summed.ratio <= 1 else f"[bold]{text} {summed.tightest.left}[/]"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0e}"
+
+
+def _sentence(parted: Divergence) -> str:
+    entry = parted.entry
+    place = ", ".join(f"{axis} {position}" for axis, position in parted.at.items()) or "the end"
+    return (
+        f"first divergence: {parted.quantity}{list(entry.index)} at {place} "
+        f"({parted.mode} mode{'' if parted.grid == 'run' else ', ' + parted.grid}): "
+        f"{parted.left} {entry.left}, {parted.right} {entry.right}, oracle {entry.oracle}; "
+        f"difference {_short(entry.difference)}, allowed {_short(entry.allowed)} "
+        f"(ratio {_ratio(float(entry.ratio))}, {entry.ulps} ULP)"
+    )
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"

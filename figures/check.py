@@ -1,0 +1,129 @@
+"""Whether the committed figures still are what their numbers say, and their numbers what we get."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from figures.document import Record, load
+from figures.panels import Panel
+from figures.style import renderer_hash
+from parity.files import read_bytes
+
+__all__ = ["compare", "recorded", "redraw"]
+
+_RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded() -> dict[str, Path]:
+    """Returns the committed documents that ship with the package: lesson to JSON file."""
+    return {path.stem: path for path in sorted(_RECORDED.glob("*.json"))}
+
+
+def redraw(path: Path) -> str | None:
+    """Draws a document again and compares it, byte for byte, with the SVG beside it.
+
+    Args:
+        path: the document; its figure has the same name with the ending .svg.
+
+    Returns:
+        None if they are the same, else one line that says what differs.
+
+    Raises:
+        InputError: the document is broken, or the figure cannot be read.
+    """
+    document = load(path)
+    figure = path.with_suffix(".svg")
+    if not figure.exists():
+        return f"{figure}: missing; expected the drawing of {path.name}"
+    here = renderer_hash()
+    if document.renderer_hash != here:
+        return (
+            f"{path}: rendererHash: got {document.renderer_hash[:12]}… (matplotlib "
+            f"{document.environment.matplotlib}); expected {here[:12]}…, this renderer's"
+        )
+    from figures.draw import render  # matplotlib only for what has come this far
+
+    committed, drawn = read_bytes(figure), render(document)
+    if committed == drawn:
+        return None
+    offset = next(
+        (at for at, (old, new) in enumerate(zip(committed, drawn, strict=False)) if old != new),
+        min(len(committed), len(drawn)),
+    )
+    return (
+        f"{figure}: differs from its drawing at byte {offset} "
+        f"({len(committed)} bytes committed, {len(drawn)} drawn)"
+    )
+
+
+def compare(
+    committed: Record, fresh: Record, allowances: Sequence[Sequence[NDArray[np.float64]]]
+) -> list[str]:
+    """Compares the numbers of two runs of one lesson; structure first.
+
+    Two runs may differ by the sum of their allowances: each may be off by one, to either side.
+
+    Args:
+        committed: the recorded document.
+        fresh: the document of a run just made.
+        allowances: of every value of one run, [panel][series][point]; see `panel_allowances`.
+
+    Returns:
+        One line for each mismatch; none if all agree. Where the structure differs no number is
+        looked at. NaN agrees with nothing.
+
+    Raises:
+        ValueError: the allowances are not those of the fresh document.
+    """
+    misfits = list(_structure(committed, fresh))
+    return misfits or list(_numbers(committed, fresh, allowances))
+
+
+def _structure(committed: Record, fresh: Record) -> Iterator[str]:
+    name = committed.lesson_id
+    if name != fresh.lesson_id:
+        yield f"{name}: lessonId: committed {name!r}, fresh {fresh.lesson_id!r}"
+    old, new = committed.data.panels, fresh.data.panels
+    if len(old) != len(new):
+        yield f"{name}: data.panels: committed {len(old)}, fresh {len(new)}"
+        return
+    for number, (left, right) in enumerate(zip(old, new, strict=True)):
+        ours, theirs = _frame(left), _frame(right)
+        for field in sorted(ours.keys() | theirs.keys()):
+            if ours.get(field) != theirs.get(field):
+                yield (
+                    f"{name}: panel {number}: {field}: "
+                    f"committed {ours.get(field)!r}, fresh {theirs.get(field)!r}"
+                )
+
+
+def _frame(panel: Panel) -> dict[str, Any]:
+    """Everything about a panel but its values, of which the count stays."""
+    frame: dict[str, Any] = msgspec.to_builtins(panel)
+    for series in frame["series"]:
+        series["y"] = f"{len(series['y'])} values"
+    return frame
+
+
+def _numbers(
+    committed: Record, fresh: Record, allowances: Sequence[Sequence[NDArray[np.float64]]]
+) -> Iterator[str]:
+    panels = zip(committed.data.panels, fresh.data.panels, allowances, strict=True)
+    for number, (old_panel, new_panel, rows) in enumerate(panels):
+        for old, new, row in zip(old_panel.series, new_panel.series, rows, strict=True):
+            if row.shape != (len(new.y),):
+                raise ValueError(
+                    f"panel {number}, {new.label!r}: got allowances of shape {row.shape}; "
+                    f"expected ({len(new.y)},)"
+                )
+            for index, (left, right, one) in enumerate(zip(old.y, new.y, row, strict=True)):
+                allowed = 2 * float(one)
+                if not abs(left - right) <= allowed:  # so that NaN fails
+                    yield (
+                        f"{committed.lesson_id}: panel {number}, {new.label!r}[{index}]: "
+                        f"committed {left!r}, fresh {right!r}; allowed {allowed:.2g} apart"
+                    )

@@ -1,0 +1,182 @@
+"""What the tests share: both twins on one thread, runs of the lessons, and random states."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity import noise, oracle, replay
+from parity.points import Points
+from parity.problem import Problem, lessons, load_problem
+from parity.quantities import expected
+from parity.samples import Samples
+from parity.trace import Trace
+
+# Before a framework is imported, which happens in fixtures only: tests that need none pay for none.
+os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+os.environ.pop("JAX_ENABLE_X64", None)
+
+IMPLEMENTATIONS = ("jax", "torch")
+CLEARANCE = (
+    1e-4  # of a ratio from a clip edge; float32 moves it by 1e-6, central differences by 2e-5
+)
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def backend() -> Callable[[str], Any]:
+    """Imports the backend of an implementation."""
+
+    def of(implementation: str) -> Any:
+        if implementation == "torch":
+            import_module("torch").set_num_threads(1)
+        return import_module(f"{implementation}_impl.backend")
+
+    return of
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Lets JAX compute in float64."""
+    with import_module("jax").enable_x64(True):
+        yield
+
+
+def precision(implementation: str, dtype: str) -> Any:
+    wide = implementation == "jax" and dtype == "float64"
+    return import_module("jax").enable_x64(True) if wide else nullcontext()
+
+
+@pytest.fixture(scope="session")
+def problems() -> dict[str, Problem]:
+    return {name: load_problem(name) for name in lessons()}
+
+
+@pytest.fixture(scope="session")
+def tape(problems: dict[str, Problem]) -> Samples:
+    """The recorded tape of lesson 04, as shipped."""
+    samples = problems["posttraining-04"].samples
+    assert samples is not None
+    return Samples.load(Path(samples))
+
+
+@pytest.fixture(scope="session")
+def trace_of(
+    backend: Callable[[str], Any], problems: dict[str, Problem], tape: Samples
+) -> Callable[..., Trace]:
+    """Runs a recorded lesson in this process, once: trace_of(lesson, implementation, dtype)."""
+
+    @cache
+    def of(lesson: str, implementation: str, dtype: str = "float32") -> Trace:
+        problem = problems[lesson]
+        with precision(implementation, dtype):
+            return backend(implementation).train(problem, tape if problem.ppo else None, dtype)
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def expected_of(problems: dict[str, Problem], tape: Samples) -> Callable[[str], noise.Expected]:
+    """The oracle's float32 run of a recorded lesson with its allowances, once."""
+
+    @cache
+    def of(lesson: str) -> noise.Expected:
+        problem = problems[lesson]
+        actions = tape.actions if problem.ppo else None
+        return noise.measure(
+            lambda lift: replay.trajectory(problem, actions, "float32", lift),
+            {spec.name: shape for spec, shape in expected(problem).items()},
+            "float32",
+            rigorous=False,
+        )
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def evaluate(backend: Callable[[str], Any]) -> Callable[..., Trace]:
+    """Evaluates points: evaluate(implementation, points, dtype, pieces)."""
+
+    def of(implementation: str, points: Points, dtype: str = "float32", **options: Any) -> Trace:
+        with precision(implementation, dtype):
+            return backend(implementation).evaluate(points, dtype, **options)
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def draw_points() -> Callable[..., Points]:
+    """Draws states of an objective: draw_points(objective, seed, points, actions, samples)."""
+    return draw
+
+
+@cache
+def draw(objective: str, seed: int, points: int, actions: int, samples: int) -> Points:
+    """`samples` counts the pairs of the two preference objectives; `actions` reward's features."""
+    random = np.random.default_rng(seed)
+    states = [_STATES[objective](random, actions, samples) for _ in range(points)]
+    inputs = {name: np.stack([state[name] for state in states]) for name in states[0]}
+    grid = f"{objective}, seed {seed}"
+    return Points(objective, grid, tuple(f"point {n}" for n in range(points)), inputs)
+
+
+def single(values: Any) -> Any:
+    """Float32 values held as float64."""
+    return np.asarray(values, np.float32).astype(np.float64)
+
+
+def _reward_state(random: np.random.Generator, features: int, pairs: int) -> dict[str, Any]:
+    return {
+        "weights": single(random.normal(size=features) * random.choice([0.1, 1, 3])),
+        "chosen": single(random.normal(size=(pairs, features))),
+        "rejected": single(random.normal(size=(pairs, features))),
+    }
+
+
+def _ppo_state(random: np.random.Generator, actions: int, samples: int) -> dict[str, Any]:
+    """Policy, behaviour and reference all differ; no ratio is near a clip edge."""
+    while True:
+        scale, clip = random.choice([0.1, 1, 4]), single(random.choice([0.1, 0.2, 0.3]))
+        logits = single(random.normal(size=actions) * scale)
+        distance = random.normal(size=actions) * random.choice([0.01, 0.2, 1])
+        behaviour = single(oracle.log_softmax(logits + distance))
+        ratios = np.exp(oracle.log_softmax(logits) - behaviour)
+        if np.abs(np.abs(ratios - 1) - clip).min() > CLEARANCE:
+            break
+    taken = random.choice(actions, size=samples, p=np.exp(oracle.log_softmax(behaviour)))
+    scores = random.normal(size=actions)
+    return {
+        "logits": logits,
+        "old_logps": behaviour[taken],
+        "actions": taken.astype(np.int64),
+        "advantages": single(scores[taken] - np.exp(behaviour) @ scores),
+        "reference": single(oracle.log_softmax(random.normal(size=actions) * scale)),
+        "beta": single(random.choice([0, 0.05, 0.2, 1])),
+        "clip": clip,
+    }
+
+
+def _dpo_state(random: np.random.Generator, actions: int, pairs: int) -> dict[str, Any]:
+    """Pairs repeat; an action is chosen in one and rejected in another."""
+    scale = random.choice([0.1, 1, 4])
+    chosen = random.integers(0, actions, pairs)
+    return {
+        "logits": single(random.normal(size=actions) * scale),
+        "reference": single(oracle.log_softmax(random.normal(size=actions) * scale)),
+        "chosen": chosen,
+        "rejected": (chosen + random.integers(1, actions, pairs)) % actions,
+        "beta": single(random.choice([0.1, 0.3, 1])),
+    }
+
+
+_STATES = {"reward": _reward_state, "ppo": _ppo_state, "dpo": _dpo_state}
