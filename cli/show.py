@@ -93,11 +93,42 @@ def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
         console.print(f"samples: {lesson.samples_note}", markup=False)
     for reason in dict.fromkeys(c.reason for c in lesson.comparisons if c.reason):
         console.print(f"not compared: {reason}", markup=False)
+    _print_evidence(console, lesson)
     if lesson.first_divergence:
         console.print(_sentence(lesson.first_divergence), markup=False)
     if lesson.blamed:
         console.print(f"outside the allowance against the oracle: {', '.join(lesson.blamed)}")
     console.print()
+
+
+def _print_evidence(console: Console, lesson: LessonReport) -> None:
+    """One line each for coverage and invariants, and one more for each that fails."""
+    coverage = lesson.coverage
+    if coverage:
+        total = len(coverage.cells)
+        share = f"{coverage.exercised / total:.0%}" if total else "none"
+        console.print(
+            f"coverage: {share} ({coverage.exercised} of {total} branches; "
+            f"the run alone {coverage.by_run})"
+        )
+        for cell in coverage.cells:
+            if not cell.exercised:
+                console.print(f"not exercised: {cell.objective}, {cell.cell}", markup=False)
+    held = [i for i in lesson.invariants if i.verdict == "match"]
+    if lesson.invariants:
+        checked = sum(i.checked for i in lesson.invariants)
+        console.print(
+            f"invariants: {len(held)} of {len(lesson.invariants)} held, {checked:,} entries checked"
+        )
+    for invariant in lesson.invariants:
+        if invariant.verdict != "match":
+            why = invariant.reason
+            if invariant.worst:
+                worst = invariant.worst
+                why = f"entry {list(worst.index)} is {worst.left}, required {worst.right}"
+            console.print(
+                f"not held: {invariant.name} ({invariant.implementation}): {why}", markup=False
+            )
 
 
 def _cell(comparisons: Iterable[Comparison]) -> str:

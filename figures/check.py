@@ -93,20 +93,32 @@ def _structure(committed: Record, fresh: Record) -> Iterator[str]:
         return
     for number, (left, right) in enumerate(zip(old, new, strict=True)):
         ours, theirs = _frame(left), _frame(right)
-        for field in sorted(ours.keys() | theirs.keys()):
+        for field in ours | theirs:
             if ours.get(field) != theirs.get(field):
                 yield (
                     f"{name}: panel {number}: {field}: "
                     f"committed {ours.get(field)!r}, fresh {theirs.get(field)!r}"
                 )
+                break  # what follows is often the same difference again
 
 
 def _frame(panel: Panel) -> dict[str, Any]:
-    """Everything about a panel but its values, of which the count stays."""
+    """Returns everything about a panel but its values, of which only the count stays."""
     frame: dict[str, Any] = msgspec.to_builtins(panel)
     for series in frame["series"]:
         series["y"] = f"{len(series['y'])} values"
-    return frame
+    return dict(_leaves("", frame))
+
+
+def _leaves(field: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _leaves(f"{field}.{key}".lstrip("."), entry)
+    elif isinstance(value, list | tuple):
+        for position, entry in enumerate(value):
+            yield from _leaves(f"{field}[{position}]", entry)
+    else:
+        yield field, value
 
 
 def _numbers(

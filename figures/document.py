@@ -1,5 +1,6 @@
 """The recorded document as it stands on disk, and the reading of it."""
 
+import json
 import re
 import reprlib
 from collections.abc import Iterator
@@ -125,15 +126,22 @@ def load(path: Path) -> Record:
     """
     content = read_bytes(path)
     try:
+        raw = json.loads(content)
         document = msgspec.json.decode(content, type=Record)
     except msgspec.ValidationError as error:
-        raw = msgspec.json.decode(content)
         raise InputError(f"{path}: {_explain(str(error), raw)}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     for field, value, expectation in _misfits(document):
         raise InputError(f"{path}: {field}: got {reprlib.repr(value)}; expected {expectation}")
     return document
+
+
+_INSTEAD = {
+    "Invalid": "line or bar",  # the only names to choose from are the kinds of panel
+    "Number": "a number within float64",
+}
+"""What msgspec's complaints that open with these words expect, though they do not say so."""
 
 
 def _explain(message: str, raw: Any) -> str:
@@ -148,9 +156,8 @@ def _explain(message: str, raw: Any) -> str:
         if about[1] == "missing required":
             return f"{field}: missing; expected a value"
         return f"{field}: got {reprlib.repr(value[about[2]])}; expected no such field"
-    # the only names to choose from are the kinds of panel
-    expected = "line or bar" if complaint.startswith("Invalid value") else complaint
-    expected = expected.removeprefix("Expected ").replace("`", "").split(", got")[0]
+    expected = complaint.removeprefix("Expected ").replace("`", "").split(", got")[0]
+    expected = _INSTEAD.get(expected.split()[0], expected)
     return f"{field or 'document'}: got {reprlib.repr(value)}; expected {expected}"
 
 

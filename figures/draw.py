@@ -69,7 +69,8 @@ def draw_bar(axes: Axes, panel: BarPanel) -> Axes:
     step, names = _thin(panel.labels, spacing)
     axes.set_xticks(panel.x[::step], names)
     axes.tick_params(axis="x", length=0)
-    axes.set_xlim(panel.x[0] - 0.6, panel.x[-1] + 0.6)
+    gap = max(0.6, 0.02 * groups)
+    axes.set_xlim(panel.x[0] - gap, panel.x[-1] + gap)
     axes.margins(y=0.14)  # room for the values
     axes.yaxis.set_major_formatter(lambda value, _: _number(value, 6))
     axes.set_title(panel.title, loc="left", y=1.0, pad=19)

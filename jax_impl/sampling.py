@@ -1,13 +1,15 @@
 """A `collect` that draws actions from a seed: drawing is training with this piece."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from jax_impl import ppo
 
 __all__ = ["drawing", "tape"]
+
+Batch = TypeVar("Batch")
 
 
 def tape(seed: int, rollouts: int) -> Any:
@@ -31,19 +33,22 @@ def tape(seed: int, rollouts: int) -> Any:
     return jax.lax.scan(split, key, None, length=rollouts)[1]
 
 
-def drawing(samples: int) -> Callable[[Any, ppo.State], ppo.Batch]:
+def drawing(
+    samples: int, collect: Callable[..., Batch] = ppo.collect
+) -> Callable[[Any, ppo.State], Batch]:
     """Makes a `collect` that draws from the current policy.
 
     Args:
         samples: actions per rollout.
+        collect: what freezes the actions that were drawn.
 
     Returns:
-        A function of one tape entry and the state, in the place of `ppo.collect`.
+        A function of one tape entry and the state, in the place of `collect`.
     """
 
-    def collect(draw: Any, state: ppo.State) -> ppo.Batch:
+    def drawn(draw: Any, state: ppo.State) -> Batch:
         logps = jax.nn.log_softmax(state.logits)
         actions = jax.random.categorical(draw, logps, shape=(samples,))
-        return ppo.collect(actions, state)
+        return collect(actions, state)
 
-    return collect
+    return drawn

@@ -305,12 +305,18 @@ def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     return max(found, key=VERDICTS.index) if found else "inconclusive"
 
 
-def blame(comparisons: Sequence[Comparison], verdict: Verdict) -> list[str]:
-    """Names the implementations whose comparison with the oracle has the verdict of the whole."""
+def blame(comparisons: Iterable[Comparison], failed: Iterable[str], verdict: Verdict) -> list[str]:
+    """Names the implementations that the oracle or an invariant gives the verdict of the whole.
+
+    Args:
+        comparisons: all that count.
+        failed: implementations that an invariant gave that verdict.
+        verdict: of the whole; nobody is blamed for a match.
+    """
     if verdict == "match":
         return []
-    guilty = [c.left for c in comparisons if c.right == ORACLE and c.verdict == verdict]
-    return sorted(set(guilty))
+    guilty = {c.left for c in comparisons if c.right == ORACLE and c.verdict == verdict}
+    return sorted(guilty.union(failed))
 
 
 def first_divergence(comparisons: Sequence[Comparison]) -> Divergence | None:

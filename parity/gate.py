@@ -13,6 +13,7 @@ from parity.compare import (
     ORACLE,
     Comparison,
     Mode,
+    Verdict,
     blame,
     compare,
     first_divergence,
@@ -20,6 +21,8 @@ from parity.compare import (
     uncompared,
     worst_verdict,
 )
+from parity.coverage import cover
+from parity.invariants import Invariant, hold
 from parity.noise import Expected, measure
 from parity.points import Points
 from parity.problem import Problem
@@ -119,7 +122,12 @@ def judge(case: Case, allowed_noise: AllowedNoise | None = None) -> LessonReport
     """
     comparisons = [*_run(case), *_points(case)]
     counted = [c for c in comparisons if not _accepted(c, allowed_noise)]
-    verdict = worst_verdict(c.verdict for c in counted)
+    invariants = _invariants(case)
+    grids = [points for points, _ in case.grids]
+    coverage = cover(case.problem, case.traces, grids, case.evaluations)
+    covered: Verdict = "match" if coverage.exercised == len(coverage.cells) else "inconclusive"
+    held = [invariant.verdict for invariant in invariants]
+    verdict = worst_verdict([*(c.verdict for c in counted), *held, covered])
     samples = case.samples
     foreign = samples is not None and samples.problem_digest != case.problem.digest
     return LessonReport(
@@ -130,8 +138,12 @@ def judge(case: Case, allowed_noise: AllowedNoise | None = None) -> LessonReport
         samples_digest=samples.digest if samples else "",
         samples_note=f"drawn for another problem, {samples.problem}" if samples and foreign else "",
         first_divergence=first_divergence(comparisons),
-        blamed=blame(counted, verdict),
+        blamed=blame(
+            counted, [i.implementation for i in invariants if i.verdict == verdict], verdict
+        ),
         comparisons=comparisons,
+        invariants=invariants,
+        coverage=coverage,
     )
 
 
@@ -180,6 +192,20 @@ def _run(case: Case) -> list[Comparison]:
     return comparisons + _compare_all(
         _Scene("trajectory", "run", specs, case.trajectory, case.dtype), traces
     )
+
+
+def _invariants(case: Case) -> list[Invariant]:
+    tape = case.samples.actions if case.samples else None
+    held = []
+    for name, trace in case.traces.items():
+        probes = [
+            (points, oracle, evaluated)
+            for (points, oracle), evaluated in zip(
+                case.grids, case.evaluations.get(name, ()), strict=True
+            )
+        ]
+        held += hold(case.problem, trace, case.steps[name], tape, probes)
+    return held
 
 
 def _points(case: Case) -> list[Comparison]:

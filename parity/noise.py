@@ -29,7 +29,7 @@ FLOAT64_SCALE = 2 * 2.0**-29  # float32's roundoff to float64's; 2 for the oracl
 SMALLEST = 2.0**-126  # JAX flushes what is smaller
 FUNCTION_ULPS = 4.0  # roundoffs granted to one exp, log or log1p of a mathematical library
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_TOP_BINADE = 2.0**127  # the spacing of the very largest float32 number is infinite
 _SEED = 20  # any: allowances must be the same in every run
 _EXACT = {
     np.negative,
@@ -70,7 +70,8 @@ class Luck:
         """Moves each value at random, by up to the unit roundoff times its size."""
         dice = self._random.random(exact.shape, dtype=np.float32)
         dice -= np.float32(0.5)
-        return exact * (1.0 + (2 * UNIT_ROUNDOFF) * dice)
+        # In float64: float32 has nothing between 1 - 2⁻²⁴ and 1, nor between 1 and 1 + 2⁻²³.
+        return exact * (1.0 + (2 * UNIT_ROUNDOFF) * dice.astype(np.float64))
 
     def order(self, length: int) -> NDArray[np.intp]:
         """Returns one order of summation per replica, [replica, length]."""
@@ -315,6 +316,6 @@ def _largest_deviation(lucky: Any, exact: Any) -> Any:
 def _allowance(deviation: Array, values: NDArray[Any]) -> Array:
     if values.dtype.kind == "i":
         return np.zeros(values.shape)
-    ulp = np.spacing(np.minimum(np.abs(values), _FLOAT32_MAX).astype(np.float32))
+    ulp = np.spacing(np.minimum(np.abs(values), _TOP_BINADE).astype(np.float32))
     allowance: Array = np.maximum(MULTIPLE * deviation + ulp, SMALLEST)
     return allowance

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 __all__ = [
     "DPO",
     "PPO",
+    "REINFORCE",
     "Preference",
     "advantages",
     "descend",
@@ -26,6 +27,7 @@ __all__ = [
     "pick",
     "ppo",
     "preference",
+    "reinforce",
     "scatter_add",
     "scores",
     "softplus",
@@ -113,6 +115,18 @@ def kl(logits: Reals, reference: Reals) -> Reals:
     return (np.exp(logps) * (logps - reference)).sum(-1)
 
 
+def _sampled_gradient(
+    policy: Reals, deviation: Reals, actions: Indices, weights: Reals, beta: Reals
+) -> Reals:
+    """Gradient in the logits of what samples weigh, plus β KL(π ‖ π_ref).
+
+    In the log-probs: the weights at the sampled actions, and β π (log π - log π_ref + 1), where
+    `deviation` holds log π - log π_ref.
+    """
+    from_kl = beta[..., None] * deviation * policy + beta[..., None] * policy
+    return _through_log_softmax(policy, scatter_add(from_kl, actions, weights))
+
+
 class PPO(NamedTuple):
     """Parts, loss and gradient in the logits of the PPO objective."""
 
@@ -149,7 +163,7 @@ def ppo(
 
     A sample contributes to the gradient where the unclipped term is the smaller one or ρ lies
     inside the interval: w = ρA there, else 0. In the log-probs that is -w/N at the sample's
-    action, and β π (log π - log π_ref + 1) from the KL.
+    action, beside what comes from the KL.
     Source: Schulman et al. 2017, equation 7 (https://arxiv.org/abs/1707.06347).
     """
     samples = advantages.shape[-1]
@@ -162,9 +176,38 @@ def ppo(
     penalty = (policy * deviation).sum(-1)
     active = (unclipped < clipped) | inside
     weights = (-advantages / samples) * active * ratios
-    from_kl = beta[..., None] * deviation * policy + beta[..., None] * policy
-    gradient = _through_log_softmax(policy, scatter_add(from_kl, actions, weights))
+    gradient = _sampled_gradient(policy, deviation, actions, weights, beta)
     return PPO(ratios, value, penalty, -value + beta * penalty, gradient)
+
+
+class REINFORCE(NamedTuple):
+    """Parts, loss and gradient in the logits of the score-function objective."""
+
+    logps: Reals
+    surrogate: Reals
+    kl_penalty: Reals
+    loss: Reals
+    gradient: Reals
+
+
+def reinforce(
+    logits: Reals, actions: Indices, advantages: Reals, reference: Reals, beta: Reals
+) -> REINFORCE:
+    """-mean(log π(a) A) + β KL(π ‖ π_ref).
+
+    In the log-probs the gradient is -A/N at the sampled action, beside what comes from the KL.
+    Source: Williams 1992, section 4, REINFORCE with a baseline
+    (https://doi.org/10.1007/BF00992696).
+    """
+    samples = advantages.shape[-1]
+    logps = log_softmax(logits)
+    policy = np.exp(logps)
+    taken = pick(logps, actions)
+    value = (taken * advantages).sum(-1) / samples
+    deviation = logps - reference
+    penalty = (policy * deviation).sum(-1)
+    gradient = _sampled_gradient(policy, deviation, actions, -advantages / samples, beta)
+    return REINFORCE(taken, value, penalty, -value + beta * penalty, gradient)
 
 
 class DPO(NamedTuple):

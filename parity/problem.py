@@ -14,7 +14,16 @@ from msgspec import Meta
 from parity.errors import InputError
 from parity.files import digest, read_bytes
 
-__all__ = ["DPO", "PPO", "Problem", "Reward", "lessons", "load_problem", "parse_problem"]
+__all__ = [
+    "DPO",
+    "PPO",
+    "REINFORCE",
+    "Problem",
+    "Reward",
+    "lessons",
+    "load_problem",
+    "parse_problem",
+]
 
 Count = Annotated[int, Meta(ge=1)]
 Index = Annotated[int, Meta(ge=0)]
@@ -109,6 +118,35 @@ class DPO(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return self.logits if self.reference_logits is None else self.reference_logits
 
 
+class REINFORCE(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Score-function policy gradient with an exact categorical KL on a one-step bandit.
+
+    Attributes:
+        logits: starting policy, one per action.
+        reference_logits: reference policy; the starting policy when left out.
+        scores: reward of each action.
+        rollouts: batches of samples, with one update each.
+        samples: samples per rollout.
+        rate: step size.
+        beta: weight of KL(policy ‖ reference).
+        seed: seed of the samples, where they are drawn.
+    """
+
+    logits: Annotated[Vector, Meta(min_length=2)]
+    reference_logits: Vector | None = None
+    scores: Vector
+    rollouts: Count
+    samples: Count
+    rate: Positive
+    beta: NonNegative
+    seed: Seed = 0
+
+    @property
+    def reference(self) -> Vector:
+        """Logits of the reference policy, one per action."""
+        return self.logits if self.reference_logits is None else self.reference_logits
+
+
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One problem, complete; immutable.
 
@@ -119,6 +157,7 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         reward: reward fitting, whose scores PPO optimises.
         ppo: policy optimisation on the fitted reward.
         dpo: preference optimisation.
+        reinforce: policy optimisation on given rewards.
     """
 
     name: Name
@@ -127,11 +166,20 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     reward: Reward | None = None
     ppo: PPO | None = None
     dpo: DPO | None = None
+    reinforce: REINFORCE | None = None
 
     @property
     def digest(self) -> str:
         """SHA-256 of what is solved: names, titles and places of files do not count."""
-        return digest({"reward": self.reward, "ppo": self.ppo, "dpo": self.dpo})
+        tables: dict[str, Any] = {"reward": self.reward, "ppo": self.ppo, "dpo": self.dpo}
+        if self.reinforce:  # younger than the first tapes, whose digests must stay
+            tables["reinforce"] = self.reinforce
+        return digest(tables)
+
+    @property
+    def sampled(self) -> PPO | REINFORCE | None:
+        """The part whose actions are sampled, to which a tape belongs; None where there is none."""
+        return self.ppo or self.reinforce
 
 
 def lessons() -> dict[str, Path]:
@@ -201,11 +249,14 @@ def _explain(message: str, raw: Any) -> str:
 def _misfits(problem: Problem) -> Iterator[tuple[str, Any, str]]:
     """Yields what the types alone cannot say: finite values, ranges, lengths, parts that fit."""
     yield from _unrepresentable("", msgspec.to_builtins(problem))
-    reward, ppo, dpo = problem.reward, problem.ppo, problem.dpo
-    if not (reward or ppo or dpo):
-        yield "problem", {}, "at least one of the tables [reward], [ppo], [dpo]"
-    if problem.samples is not None and ppo is None:
-        yield "samples", problem.samples, "none without a [ppo] table"
+    reward, ppo, dpo, reinforce = problem.reward, problem.ppo, problem.dpo, problem.reinforce
+    if not (reward or ppo or dpo or reinforce):
+        yield "problem", {}, "at least one of the tables [reward], [ppo], [dpo], [reinforce]"
+    if problem.samples is not None and problem.sampled is None:
+        yield "samples", problem.samples, "none without a [ppo] or [reinforce] table"
+    if ppo and reinforce:
+        expectation = "[ppo] or [reinforce] alone: a tape belongs to one of them"
+        yield "reinforce", "a [ppo] table beside it", expectation
     if reward:
         width = len(reward.features[0])
         for position, row in enumerate(reward.features):
@@ -218,7 +269,10 @@ def _misfits(problem: Problem) -> Iterator[tuple[str, Any, str]]:
         yield "ppo", "no [reward]", "a [reward] table, whose scores PPO optimises"
     if ppo and reward and len(ppo.logits) != len(reward.features):
         yield "ppo.logits", ppo.logits, f"{len(reward.features)} logits, one per row of features"
-    for name, policy in (("ppo", ppo), ("dpo", dpo)):
+    if reinforce and len(reinforce.scores) != len(reinforce.logits):
+        expectation = f"{len(reinforce.logits)} scores, as many as reinforce.logits"
+        yield "reinforce.scores", reinforce.scores, expectation
+    for name, policy in (("ppo", ppo), ("dpo", dpo), ("reinforce", reinforce)):
         if policy and len(policy.reference) != len(policy.logits):
             expectation = f"{len(policy.logits)} logits, as many as {name}.logits"
             yield f"{name}.reference_logits", policy.reference_logits, expectation

@@ -36,7 +36,7 @@ class Spec(NamedTuple):
 
     @property
     def objective(self) -> str:
-        """The part of the name before the stroke: reward, ppo or dpo."""
+        """The part of the name before the stroke: reward, ppo, dpo or reinforce."""
         return self.name.partition("/")[0]
 
 
@@ -72,6 +72,21 @@ TRAINED: tuple[Spec, ...] = (
     Spec("dpo/logits", ("update", "action"), "parameter"),
     Spec("dpo/final_margins", ("pair",), "value"),
     Spec("dpo/probabilities", ("action",), "probability"),
+    Spec("reinforce/reference", ("rollout", "action"), "carried state"),
+    Spec("reinforce/scores", ("rollout", "action"), "carried state"),
+    Spec("reinforce/actions", ("rollout", "sample"), "carried state", integer=True),
+    Spec("reinforce/advantages", ("rollout", "sample"), "carried state"),
+    Spec("reinforce/logps", ("rollout", "sample"), "value"),
+    Spec("reinforce/surrogate", ("rollout",), "value"),
+    Spec("reinforce/kl_penalty", ("rollout",), "value"),
+    Spec("reinforce/loss", ("rollout",), "value"),
+    Spec("reinforce/gradient", ("rollout", "action"), "gradient"),
+    Spec("reinforce/gradient_advantages", ("rollout", "sample"), "gradient"),
+    Spec("reinforce/gradient_reference", ("rollout", "action"), "gradient"),
+    Spec("reinforce/logits", ("rollout", "action"), "parameter"),
+    Spec("reinforce/expected_reward", ("checkpoint",), "history"),
+    Spec("reinforce/reference_kl", ("checkpoint",), "history"),
+    Spec("reinforce/probabilities", ("action",), "probability"),
 )
 """What a run records. `checkpoint` counts the states after each rollout and once before the first;
 values and gradients are taken before the update of their step, parameters after it."""
@@ -95,12 +110,19 @@ EVALUATED: tuple[Spec, ...] = tuple(
         "dpo/loss",
         "dpo/gradient",
         "dpo/gradient_reference",
+        "reinforce/logps",
+        "reinforce/surrogate",
+        "reinforce/kl_penalty",
+        "reinforce/loss",
+        "reinforce/gradient",
+        "reinforce/gradient_advantages",
+        "reinforce/gradient_reference",
     }
 )
 """What the evaluation of fixed points records."""
 
 _ORDER = {spec.name: position for position, spec in enumerate(TRAINED)}
-_OBJECTIVES = ("reward", "ppo", "dpo")
+_OBJECTIVES = ("reward", "ppo", "dpo", "reinforce")
 
 
 def expected(problem: Problem) -> dict[Spec, tuple[int, ...]]:
@@ -126,6 +148,13 @@ def expected(problem: Problem) -> dict[Spec, tuple[int, ...]]:
             "pair": len(problem.dpo.preferences),
             "action": len(problem.dpo.logits),
         }
+    if problem.reinforce:
+        sizes["reinforce"] = {
+            "rollout": problem.reinforce.rollouts,
+            "checkpoint": problem.reinforce.rollouts + 1,
+            "sample": problem.reinforce.samples,
+            "action": len(problem.reinforce.logits),
+        }
     return {
         spec: tuple(sizes[spec.objective][axis] for axis in spec.axes)
         for spec in TRAINED
@@ -137,7 +166,7 @@ def evaluated(objective: str, sizes: Mapping[str, int]) -> dict[Spec, tuple[int,
     """Returns what an evaluation of points records: quantity to shape, in order of computation.
 
     Args:
-        objective: reward, ppo or dpo.
+        objective: reward, ppo, dpo or reinforce.
         sizes: length of every axis of the points.
     """
     return {

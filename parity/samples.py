@@ -99,18 +99,18 @@ class Samples:
         """Checks that the tape can be replayed on a problem.
 
         Args:
-            problem: what is to be solved; it must have a PPO part.
+            problem: what is to be solved; it must have a part that is sampled.
             path: the tape's file, which opens every error.
             reuse: accept a tape that was drawn for another problem.
 
         Raises:
             InputError: shape, range of actions, or the problem it was drawn for.
         """
-        assert problem.ppo is not None
-        actions = len(problem.ppo.logits)
+        assert problem.sampled is not None
+        actions = len(problem.sampled.logits)
         for name, array, shape in (
-            ("actions", self.actions, (problem.ppo.rollouts, problem.ppo.samples)),
-            ("behaviour", self.behaviour, (problem.ppo.rollouts, actions)),
+            ("actions", self.actions, (problem.sampled.rollouts, problem.sampled.samples)),
+            ("behaviour", self.behaviour, (problem.sampled.rollouts, actions)),
         ):
             if array.shape != shape:
                 raise InputError(

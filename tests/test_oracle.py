@@ -14,7 +14,7 @@ STEP = 1e-5  # of central differences: (STEP²/6)|f‴| and u|f|/STEP are both n
 DIFFERENCE_ERROR = 2e-8  # those, times the largest terms here: ratios up to 60, advantages up to 5
 FLOAT64_ERROR = 2e-13  # u = 1.1e-16 times a thousand operations on values of order 1
 
-SIZES = [(2, 16), (7, 64), (128, 256)]  # actions, samples: fewest, the lessons' order, large
+SIZES = [(2, 16), (7, 64), (128, 128)]  # actions, samples: fewest, the lessons' order, large
 OBJECTIVES: dict[str, Callable[..., Any]] = {
     "reward": oracle.preference,
     "ppo": oracle.ppo,
@@ -214,7 +214,8 @@ def test_preference_loss_of_the_peers_table() -> None:
 def test_objective_at_the_reference_the_trained_policy_and_the_optimum(
     expected_of: Callable[[str], noise.Expected], policy: str, printed: float
 ) -> None:
-    run = expected_of("posttraining-04").values
+    expected = expected_of("posttraining-04")
+    run = expected.values
     scores, reference, beta = run["reward/scores"], run["ppo/reference"][0, 0], np.float64(0.2)
     logits = {
         "reference": reference,
@@ -222,7 +223,8 @@ def test_objective_at_the_reference_the_trained_policy_and_the_optimum(
         "optimum": oracle.optimum(reference, scores, beta),
     }[policy]
     found = oracle.expected_score(logits, scores) - beta * oracle.kl(logits, reference)
-    assert found == pytest.approx(printed, abs=2e-8)  # constants rounded to float32: 6e-8 relative
+    # Printed by a float32 run, whose scores are off by less than this; the slope in them is ≤ 1.
+    assert found == pytest.approx(printed, abs=expected.allowed["reward/scores"].max())
 
 
 def test_nothing_beats_the_optimum() -> None:

@@ -12,9 +12,10 @@ from parity.problem import Problem
 from parity.quantities import EVALUATED, TRAINED
 from parity.samples import Samples
 from parity.trace import Trace, quantities_from
-from torch_impl import dpo, ppo, reward, sampling
+from torch_impl import dpo, ppo, reinforce, reward, sampling
 from torch_impl.dpo import Pieces as DPOPieces
 from torch_impl.ppo import Pieces as PPOPieces
+from torch_impl.reinforce import Pieces as ReinforcePieces
 from torch_impl.reward import Pieces as RewardPieces
 
 __all__ = ["IMPLEMENTATION", "PIECES", "Pieces", "draw", "environment", "evaluate", "train"]
@@ -28,6 +29,7 @@ class Pieces(NamedTuple):
     reward: RewardPieces = reward.PIECES
     ppo: PPOPieces = ppo.PIECES
     dpo: DPOPieces = dpo.PIECES
+    reinforce: ReinforcePieces = reinforce.PIECES
 
 
 PIECES = Pieces()
@@ -119,6 +121,26 @@ def _train_dpo(problem: Problem, dtype: str, pieces: Pieces) -> dict[str, NDArra
     }
 
 
+def _train_reinforce(
+    problem: Problem, tape: Any, dtype: str, pieces: reinforce.Pieces
+) -> dict[str, NDArray[Any]]:
+    assert problem.reinforce is not None
+    probabilities, history, measures = reinforce.train(
+        _floats(problem.reinforce.logits, dtype),
+        _floats(problem.reinforce.reference, dtype),
+        _floats(problem.reinforce.scores, dtype),
+        tape,
+        _floats(problem.reinforce.rate, dtype),
+        _floats(problem.reinforce.beta, dtype),
+        pieces=pieces,
+    )
+    return {
+        **_named("reinforce", history),
+        **_named("reinforce", measures),
+        "reinforce/probabilities": _numpy(probabilities),
+    }
+
+
 def train(
     problem: Problem, samples: Samples | None, dtype: str = "float32", pieces: Pieces = PIECES
 ) -> Trace:
@@ -126,7 +148,7 @@ def train(
 
     Args:
         problem: what is to be solved.
-        samples: the tape to replay; None where the problem has no PPO part.
+        samples: the tape to replay; None where no part of the problem is sampled.
         dtype: float32 or float64.
         pieces: the parts to train with.
 
@@ -142,6 +164,10 @@ def train(
         values |= _train_ppo(problem, scores, tape, dtype, pieces.ppo)
     if problem.dpo:
         values |= _train_dpo(problem, dtype, pieces)
+    if problem.reinforce:
+        assert samples is not None
+        tape = _indices(samples.actions)
+        values |= _train_reinforce(problem, tape, dtype, pieces.reinforce)
     return Trace(
         implementation=IMPLEMENTATION,
         dtype=dtype,
@@ -156,23 +182,29 @@ def draw(problem: Problem, seed: int) -> Samples:
     """Draws a tape: trains in float32 with a `collect` that samples the current policy.
 
     Args:
-        problem: a problem with a PPO part.
+        problem: a problem with a part that is sampled.
         seed: seed of the draw.
 
     Returns:
         The actions and the log-probs of the policy that drew each rollout.
     """
-    assert problem.ppo is not None
-    scores, _ = _train_reward(problem, "float32", PIECES)
-    collect = sampling.drawing(problem.ppo.samples)
-    pieces = ppo.PIECES._replace(collect=collect)
-    tape = sampling.tape(seed, problem.ppo.rollouts)
-    values = _train_ppo(problem, scores, tape, "float32", pieces)
-    logits = np.concatenate(
-        [np.asarray([problem.ppo.logits], np.float32), values["ppo/logits"][:-1, -1]]
-    )
+    assert problem.sampled is not None
+    tape = sampling.tape(seed, problem.sampled.rollouts)
+    if problem.ppo:
+        scores, _ = _train_reward(problem, "float32", PIECES)
+        collect = sampling.drawing(problem.ppo.samples, ppo.collect)
+        pieces = ppo.PIECES._replace(collect=collect)
+        values = _train_ppo(problem, scores, tape, "float32", pieces)
+        actions, after = values["ppo/actions"], values["ppo/logits"][:, -1]
+    else:
+        drawing = sampling.drawing(problem.sampled.samples, reinforce.collect)
+        drawn = reinforce.PIECES._replace(collect=drawing)
+        values = _train_reinforce(problem, tape, "float32", drawn)
+        actions, after = values["reinforce/actions"], values["reinforce/logits"]
+    start = np.asarray([problem.sampled.logits], np.float32)
+    logits = np.concatenate([start, after[:-1]])
     return Samples(
-        actions=values["ppo/actions"],
+        actions=actions,
         behaviour=_numpy(torch.log_softmax(_floats(logits, "float32"), dim=-1)),
         problem=problem.name,
         problem_digest=problem.digest,
@@ -261,4 +293,23 @@ def _dpo_at(pieces: Pieces) -> Any:
     return at
 
 
-_AT = {"reward": _reward_at, "ppo": _ppo_at, "dpo": _dpo_at}
+def _reinforce_at(pieces: Pieces) -> Any:
+    def at(
+        logits: Tensor, actions: Tensor, advantages: Tensor, reference: Tensor, beta: Tensor
+    ) -> dict[str, Tensor]:
+        batch = reinforce.Batch(actions, advantages)
+        loss, terms, gradients = reinforce.differentiate(
+            pieces.reinforce.loss, logits, batch, reference, beta
+        )
+        return {
+            **terms._asdict(),
+            "loss": loss,
+            "gradient": gradients.logits,
+            "gradient_advantages": gradients.advantages,
+            "gradient_reference": gradients.reference,
+        }
+
+    return at
+
+
+_AT = {"reward": _reward_at, "ppo": _ppo_at, "dpo": _dpo_at, "reinforce": _reinforce_at}

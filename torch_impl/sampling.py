@@ -1,13 +1,15 @@
 """A `collect` that draws actions from a seed: drawing is training with this piece."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from torch_impl import ppo
 
 __all__ = ["drawing", "tape"]
+
+Batch = TypeVar("Batch")
 
 
 def tape(seed: int, rollouts: int) -> Any:
@@ -26,19 +28,22 @@ def tape(seed: int, rollouts: int) -> Any:
     return [generator] * rollouts
 
 
-def drawing(samples: int) -> Callable[[Any, ppo.State], ppo.Batch]:
+def drawing(
+    samples: int, collect: Callable[..., Batch] = ppo.collect
+) -> Callable[[Any, ppo.State], Batch]:
     """Makes a `collect` that draws from the current policy.
 
     Args:
         samples: actions per rollout.
+        collect: what freezes the actions that were drawn.
 
     Returns:
-        A function of one tape entry and the state, in the place of `ppo.collect`.
+        A function of one tape entry and the state, in the place of `collect`.
     """
 
-    def collect(draw: Any, state: ppo.State) -> ppo.Batch:
+    def drawn(draw: Any, state: ppo.State) -> Batch:
         logps = torch.log_softmax(state.logits, dim=0)
         actions = torch.multinomial(logps.exp(), samples, replacement=True, generator=draw)
-        return ppo.collect(actions, state)
+        return collect(actions, state)
 
-    return collect
+    return drawn

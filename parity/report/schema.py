@@ -1,12 +1,13 @@
 """What `report.json` holds."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from parity.compare import Comparison, Divergence, Verdict
+from parity.coverage import Coverage
 from parity.files import digest, write_whole
+from parity.invariants import Invariant
 
 __all__ = ["SCHEMA_VERSION", "AllowedNoise", "LessonReport", "Report"]
 
@@ -55,8 +56,8 @@ class LessonReport(msgspec.Struct, frozen=True, kw_only=True):
     first_divergence: Divergence | None = None
     blamed: list[str] = []
     comparisons: list[Comparison] = []
-    invariants: list[Any] = []
-    coverage: Any = None
+    invariants: list[Invariant] = []
+    coverage: Coverage | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
