@@ -8,11 +8,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from cli import figures_command, run_command, samples_command, schema_command
+from cli import faults_command, figures_command, run_command, samples_command, schema_command
 
 __all__ = ["app", "main"]
 
@@ -49,6 +50,7 @@ def _parity(
 app.command("run")(run_command.run)
 app.add_typer(samples_command.app)
 app.command("figures")(figures_command.figures)
+app.command("faults")(faults_command.faults)
 app.command("schema")(schema_command.schema)
 
 
@@ -78,8 +80,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SystemExit:
         return 3  # nothing of ours calls sys.exit: typer does when its output pipe breaks
     except Exception as error:
-        traceback.print_exc()
-        return _say(3, f"parity: internal error: {type(error).__name__}: {error}")
+        told = traceback.format_exc().splitlines()
+        return _say(3, *told, f"parity: internal error: {type(error).__name__}: {error}")
     return code or 0
 
 
@@ -93,8 +95,9 @@ def _usage(error: Any) -> int:
 
 
 def _say(code: int, *lines: str) -> int:
-    for line in lines:
-        print(line, file=sys.stderr)
+    with suppress(OSError):  # who cannot be told still gets the exit code
+        for line in lines:
+            print(line, file=sys.stderr)
     return code
 
 

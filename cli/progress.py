@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 __all__ = ["display"]
@@ -26,9 +26,13 @@ def display(who: Sequence[str], *, quiet: bool) -> Iterator[Stage]:
             yield stage
     else:
         start = time.monotonic()
-        yield lambda name, stage: print(
-            f"{time.monotonic() - start:5.1f} s  {name:6}  {stage}", file=sys.stderr, flush=True
-        )
+
+        def say(name: str, stage: str) -> None:
+            line = f"{time.monotonic() - start:5.1f} s  {name:6}  {stage}"
+            with suppress(OSError):  # nobody reads it any more: the run goes on
+                print(line, file=sys.stderr, flush=True)
+
+        yield say
 
 
 @contextmanager

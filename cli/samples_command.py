@@ -47,9 +47,9 @@ def draw(
     from parity.problem import load_problem
 
     loaded = load_problem(problem)
-    if loaded.ppo is None:
-        raise InputError(f"{problem}: ppo: missing; expected a [ppo] table: nothing else draws")
-    chosen = loaded.ppo.seed if seed is None else seed
+    if loaded.tape is None:
+        raise InputError(f"{problem}: ppo: missing; expected a [ppo] or [reinforce] table to draw")
+    chosen = loaded.tape.seed if seed is None else seed
     with progress.display([sampler.value], quiet=False) as stage:
         samples = draw_samples(loaded, sampler.value, chosen, timeout, stage)
     samples.save(output)

@@ -38,11 +38,11 @@ def redraw(path: Path) -> str | None:
     document = load(path)
     figure = path.with_suffix(".svg")
     if not figure.exists():
-        return f"{figure}: missing; expected the drawing of {path.name}"
+        return f"{figure.name}: missing; expected the drawing of {path.name}"
     here = renderer_hash()
     if document.renderer_hash != here:
         return (
-            f"{path}: rendererHash: got {document.renderer_hash[:12]}… (matplotlib "
+            f"rendererHash: got {document.renderer_hash[:12]}… (matplotlib "
             f"{document.environment.matplotlib}); expected {here[:12]}…, this renderer's"
         )
     from figures.draw import render  # matplotlib only for what has come this far
@@ -55,7 +55,7 @@ def redraw(path: Path) -> str | None:
         min(len(committed), len(drawn)),
     )
     return (
-        f"{figure}: differs from its drawing at byte {offset} "
+        f"{figure.name}: differs from its drawing at byte {offset} "
         f"({len(committed)} bytes committed, {len(drawn)} drawn)"
     )
 
@@ -84,19 +84,18 @@ def compare(
 
 
 def _structure(committed: Record, fresh: Record) -> Iterator[str]:
-    name = committed.lesson_id
-    if name != fresh.lesson_id:
-        yield f"{name}: lessonId: committed {name!r}, fresh {fresh.lesson_id!r}"
+    if committed.lesson_id != fresh.lesson_id:
+        yield f"lessonId: committed {committed.lesson_id!r}, fresh {fresh.lesson_id!r}"
     old, new = committed.data.panels, fresh.data.panels
     if len(old) != len(new):
-        yield f"{name}: data.panels: committed {len(old)}, fresh {len(new)}"
+        yield f"data.panels: committed {len(old)}, fresh {len(new)}"
         return
     for number, (left, right) in enumerate(zip(old, new, strict=True)):
         ours, theirs = _frame(left), _frame(right)
         for field in ours | theirs:
             if ours.get(field) != theirs.get(field):
                 yield (
-                    f"{name}: panel {number}: {field}: "
+                    f"panel {number}: {field}: "
                     f"committed {ours.get(field)!r}, fresh {theirs.get(field)!r}"
                 )
                 break  # what follows is often the same difference again
@@ -136,6 +135,6 @@ def _numbers(
                 allowed = 2 * float(one)
                 if not abs(left - right) <= allowed:  # so that NaN fails
                     yield (
-                        f"{committed.lesson_id}: panel {number}, {new.label!r}[{index}]: "
+                        f"panel {number}, {new.label!r}[{index}]: "
                         f"committed {left!r}, fresh {right!r}; allowed {allowed:.2g} apart"
                     )

@@ -150,7 +150,7 @@ def _explain(message: str, raw: Any) -> str:
     field, value = place.strip("`."), raw
     for key, position in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
         value = value[key] if key else value[int(position)]
-    about = re.match(r"Object (missing required|contains unknown) field `(.*)`", complaint)
+    about = re.match(r"(?s)Object (missing required|contains unknown) field `(.*)`", complaint)
     if about:
         field = f"{field}.{about[2]}".lstrip(".")
         if about[1] == "missing required":

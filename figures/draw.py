@@ -82,9 +82,9 @@ def draw_bar(axes: Axes, panel: BarPanel) -> Axes:
 
 
 def _colours(panel: Panel) -> Iterator[str]:
-    """Yields a colour per series; the last series is the trained one, always in the first."""
-    count = len(panel.series)
-    return (COLOURS[(count - 1 - number) % len(COLOURS)] for number in range(count))
+    """Returns a colour per series; the last series is the trained one, always in the first."""
+    last = len(panel.series) - 1
+    return (COLOURS[(last - number) % len(COLOURS)] for number in range(last + 1))
 
 
 def _label(axes: Axes, panel: Panel) -> Axes:

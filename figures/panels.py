@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from parity.problem import Problem
+from parity.problem import PPO, REINFORCE, Problem
 
 __all__ = [
     "BarPanel",
@@ -22,20 +22,20 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Points = Annotated[tuple[T, ...], Meta(min_length=1)]
+NonEmpty = Annotated[tuple[T, ...], Meta(min_length=1)]
 
 
 class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One value in every group of bars."""
 
     label: str
-    y: Points[float]
+    y: NonEmpty[float]
 
 
 class LineSeries(Series, frozen=True, kw_only=True):
     """One curve."""
 
-    x: Points[int]
+    x: NonEmpty[int]
 
 
 class LinePanel(
@@ -50,8 +50,8 @@ class LinePanel(
 
     xlabel: str
     ylabel: str
-    series: Points[LineSeries]
-    x: Points[int]
+    series: NonEmpty[LineSeries]
+    x: NonEmpty[int]
 
 
 class BarPanel(
@@ -64,15 +64,17 @@ class BarPanel(
 ):
     """Groups of bars: group `x[i]` carries the name `labels[i]`."""
 
-    x: Points[int]
-    labels: Points[str]
-    series: Points[Series]
+    x: NonEmpty[int]
+    labels: NonEmpty[str]
+    series: NonEmpty[Series]
     xlabel: str
     ylabel: str
     title: str
 
 
 Panel = LinePanel | BarPanel
+
+_KL = "KL to reference (nats)"
 
 
 class Named(Protocol):
@@ -106,60 +108,29 @@ class Source(NamedTuple):
         return values * entries + np.spacing(values.astype(np.float32)).astype(np.float64)
 
 
-def _plan(problem: Problem) -> Iterator[tuple[Panel, tuple[Source, ...]]]:
-    """Yields each panel, its series still empty, with the sources of its series."""
+Plan = tuple[Panel, tuple[Source, ...]]  # a panel, its series still empty, and their sources
+
+
+def _plan(problem: Problem) -> Iterator[Plan]:
     if problem.ppo:
-        rollouts = tuple(range(1, problem.ppo.rollouts + 1))
-        over_rollouts = "PPO rollouts completed"
-        after_rollouts = slice(1, None)  # checkpoint 0 precedes the first rollout
-        yield (
-            _line(over_rollouts, "expected learned reward", "exact over actions", rollouts),
-            (Source("ppo/expected_reward", after_rollouts),),
-        )
-        yield (
-            _line(over_rollouts, "KL to reference (nats)", "exact over actions", rollouts),
-            (Source("ppo/reference_kl", after_rollouts),),
-        )
-        yield (
-            _bar(
-                title="Where training moved the probability",
-                xlabel="response of the one-step bandit",
-                ylabel="probability",
-                labels=_actions(len(problem.ppo.logits)),
-                series=("reference (fixed)", "trained policy"),
-            ),
-            (Source("ppo/reference", (0, 0), exponential=True), Source("ppo/probabilities")),
-        )
+        yield from _policy("ppo", problem.ppo, "expected learned reward", start=(0, 0))
+    if problem.reinforce:
+        yield from _policy("reinforce", problem.reinforce, "expected reward", start=(0,))
     if problem.dpo:
-        yield (
-            _line(
-                "updates completed when the loss was taken",
-                "DPO loss (nats)",
-                "mean over pairs",
-                tuple(range(problem.dpo.updates)),
-            ),
-            (Source("dpo/loss"),),
-        )
+        pairs = tuple(f"{c} preferred to {r}" for c, r in problem.dpo.preferences)
+        yield _loss("dpo", "DPO loss (nats)", problem.dpo.updates)
         yield (
             _bar(
                 title="How far each preference moved from the reference",
                 xlabel="preference pair",
                 ylabel="reference-corrected margin (nats)",
-                labels=tuple(f"{c} preferred to {r}" for c, r in problem.dpo.preferences),
+                labels=pairs,
                 series=("after the last update",),
             ),
             (Source("dpo/final_margins"),),
         )
-    if problem.reward and not (problem.ppo or problem.dpo):
-        yield (
-            _line(
-                "updates completed when the loss was taken",
-                "preference loss (nats)",
-                "mean over pairs",
-                tuple(range(problem.reward.updates)),
-            ),
-            (Source("reward/loss"),),
-        )
+    if problem.reward and not (problem.ppo or problem.reinforce or problem.dpo):
+        yield _loss("reward", "preference loss (nats)", problem.reward.updates)
         yield (
             _bar(
                 title="What the fitted reward makes of each action",
@@ -170,6 +141,33 @@ def _plan(problem: Problem) -> Iterator[tuple[Panel, tuple[Source, ...]]]:
             ),
             (Source("reward/scores"),),
         )
+
+
+def _policy(
+    objective: str, policy: PPO | REINFORCE, reward: str, *, start: tuple[int, ...]
+) -> Iterator[Plan]:
+    """Yields reward, KL and probabilities; `start` is the first update's place in the trace."""
+    rollouts = tuple(range(1, policy.rollouts + 1))
+    after_rollouts = slice(1, None)  # checkpoint 0 precedes the first rollout
+    xlabel = f"{objective.upper()} rollouts completed"
+    for quantity, ylabel in (("expected_reward", reward), ("reference_kl", _KL)):
+        line = _line(xlabel, ylabel, "exact over actions", rollouts)
+        yield line, (Source(f"{objective}/{quantity}", after_rollouts),)
+    bar = _bar(
+        title="Where training moved the probability",
+        xlabel="response of the one-step bandit",
+        ylabel="probability",
+        labels=_actions(len(policy.logits)),
+        series=("reference (fixed)", "trained policy"),
+    )
+    reference = Source(f"{objective}/reference", start, exponential=True)
+    yield bar, (reference, Source(f"{objective}/probabilities"))
+
+
+def _loss(objective: str, ylabel: str, updates: int) -> Plan:
+    xlabel = "updates completed when the loss was taken"
+    line = _line(xlabel, ylabel, "mean over pairs", tuple(range(updates)))
+    return line, (Source(f"{objective}/loss"),)
 
 
 def _actions(count: int) -> tuple[str, ...]:
@@ -195,7 +193,7 @@ def _bar(
 
 
 def panels(problem: Problem, arrays: Named) -> tuple[Panel, ...]:
-    """Returns the panels of a problem with their values: of PPO and of DPO, else of the reward.
+    """Returns the panels of a problem with their values: of its policies, else of the reward.
 
     Args:
         problem: what was solved.

@@ -5,8 +5,10 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from figures.document import Agreement, Data, Environment, PanelAgreement, Record, content_hash
 from figures.panels import panel_values, panels
@@ -94,24 +96,26 @@ def _agreements(problem: Problem, shown: Trace, other: Trace) -> Iterator[PanelA
 
 
 def _outcome(problem: Problem, trace: Trace) -> Iterator[str]:
-    if problem.ppo:
-        reward, kl = trace["ppo/expected_reward"].tolist(), trace["ppo/reference_kl"].tolist()
-        yield (
-            f"Expected learned reward: {reward[0]} before the first rollout, {reward[-1]} after "
-            f"the last; KL to the reference: {kl[-1]} nats"
-        )
+    for objective, given in (("ppo", problem.ppo), ("reinforce", problem.reinforce)):
+        if given:
+            reward = trace[f"{objective}/expected_reward"].tolist()
+            kl = trace[f"{objective}/reference_kl"].tolist()
+            yield (
+                f"Expected reward: {reward[0]} before the first rollout, {reward[-1]} after "
+                f"the last; KL to the reference: {kl[-1]} nats"
+            )
     if problem.dpo:
-        loss, margins = trace["dpo/loss"].tolist(), trace["dpo/final_margins"].tolist()
-        yield (
-            f"DPO loss: {loss[0]} before the first update, {loss[-1]} before the last; "
-            f"margins after it: {' '.join(map(str, margins))}"
-        )
-    if problem.reward and not (problem.ppo or problem.dpo):
-        loss, scores = trace["reward/loss"].tolist(), trace["reward/scores"].tolist()
-        yield (
-            f"Preference loss: {loss[0]} before the first update, {loss[-1]} before the last; "
-            f"scores after it: {' '.join(map(str, scores))}"
-        )
+        yield _fitted("DPO loss", trace["dpo/loss"], "margins", trace["dpo/final_margins"])
+    if problem.reward and not (problem.ppo or problem.reinforce or problem.dpo):
+        yield _fitted("Preference loss", trace["reward/loss"], "scores", trace["reward/scores"])
+
+
+def _fitted(name: str, loss: NDArray[Any], outcome: str, values: NDArray[Any]) -> str:
+    first, last = float(loss[0]), float(loss[-1])
+    return (
+        f"{name}: {first} before the first update, {last} before the last; "
+        f"{outcome} after it: {' '.join(map(str, values.tolist()))}"
+    )
 
 
 def generated_at() -> str:

@@ -1,5 +1,7 @@
 """The only NumPy boundary of the JAX twin: problems, tapes and points in, traces out."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +23,9 @@ from parity.trace import Trace, quantities_from
 __all__ = ["IMPLEMENTATION", "PIECES", "Pieces", "draw", "environment", "evaluate", "train"]
 
 IMPLEMENTATION = "jax"
+
+
+Loss = Callable[..., Any]
 
 
 class Pieces(NamedTuple):
@@ -189,8 +194,8 @@ def draw(problem: Problem, seed: int) -> Samples:
     Returns:
         The actions and the log-probs of the policy that drew each rollout.
     """
-    assert problem.sampled is not None
-    tape = sampling.tape(seed, problem.sampled.rollouts)
+    assert problem.tape is not None
+    tape = sampling.tape(seed, problem.tape.rollouts)
     if problem.ppo:
         scores, _ = _train_reward(problem, "float32", PIECES)
         collect = sampling.drawing(problem.ppo.samples, ppo.collect)
@@ -198,11 +203,11 @@ def draw(problem: Problem, seed: int) -> Samples:
         values = _train_ppo(problem, scores, tape, "float32", pieces)
         actions, after = values["ppo/actions"], values["ppo/logits"][:, -1]
     else:
-        drawing = sampling.drawing(problem.sampled.samples, reinforce.collect)
+        drawing = sampling.drawing(problem.tape.samples, reinforce.collect)
         drawn = reinforce.PIECES._replace(collect=drawing)
         values = _train_reinforce(problem, tape, "float32", drawn)
         actions, after = values["reinforce/actions"], values["reinforce/logits"]
-    start = np.asarray([problem.sampled.logits], np.float32)
+    start = np.asarray([problem.tape.logits], np.float32)
     logits = np.concatenate([start, after[:-1]])
     return Samples(
         actions=actions,
@@ -230,7 +235,8 @@ def evaluate(points: Points, dtype: str = "float32", pieces: Pieces = PIECES) ->
         name: _indices(values) if values.dtype.kind == "i" else _floats(values, dtype)
         for name, values in points.inputs.items()
     }
-    values = jax.jit(jax.vmap(_AT[points.objective](pieces)))(*inputs.values())
+    loss = getattr(pieces, points.objective).loss
+    values = _compiled(points.objective, loss)(*inputs.values())
     return Trace(
         implementation=IMPLEMENTATION,
         dtype=dtype,
@@ -243,15 +249,15 @@ def evaluate(points: Points, dtype: str = "float32", pieces: Pieces = PIECES) ->
     )
 
 
-def _reward_at(pieces: Pieces) -> Any:
+def _reward_at(function: Loss) -> Any:
     def at(*inputs: jax.Array) -> dict[str, jax.Array]:
-        loss, gradient = jax.value_and_grad(pieces.reward.loss)(*inputs)
+        loss, gradient = jax.value_and_grad(function)(*inputs)
         return {"loss": loss, "gradient": gradient}
 
     return at
 
 
-def _ppo_at(pieces: Pieces) -> Any:
+def _ppo_at(function: Loss) -> Any:
     def at(
         logits: jax.Array,
         old_logps: jax.Array,
@@ -262,9 +268,7 @@ def _ppo_at(pieces: Pieces) -> Any:
         clip: jax.Array,
     ) -> dict[str, jax.Array]:
         batch = ppo.Batch(actions, old_logps, advantages)
-        loss, terms, gradients = ppo.differentiate(
-            pieces.ppo.loss, logits, batch, reference, beta, clip
-        )
+        loss, terms, gradients = ppo.differentiate(function, logits, batch, reference, beta, clip)
         return {
             **terms._asdict(),
             "loss": loss,
@@ -277,9 +281,9 @@ def _ppo_at(pieces: Pieces) -> Any:
     return at
 
 
-def _dpo_at(pieces: Pieces) -> Any:
+def _dpo_at(function: Loss) -> Any:
     def at(*inputs: jax.Array) -> dict[str, jax.Array]:
-        loss, margins, gradients = dpo.differentiate(pieces.dpo.loss, *inputs)
+        loss, margins, gradients = dpo.differentiate(function, *inputs)
         return {
             "margins": margins,
             "loss": loss,
@@ -290,7 +294,7 @@ def _dpo_at(pieces: Pieces) -> Any:
     return at
 
 
-def _reinforce_at(pieces: Pieces) -> Any:
+def _reinforce_at(function: Loss) -> Any:
     def at(
         logits: jax.Array,
         actions: jax.Array,
@@ -299,9 +303,7 @@ def _reinforce_at(pieces: Pieces) -> Any:
         beta: jax.Array,
     ) -> dict[str, jax.Array]:
         batch = reinforce.Batch(actions, advantages)
-        loss, terms, gradients = reinforce.differentiate(
-            pieces.reinforce.loss, logits, batch, reference, beta
-        )
+        loss, terms, gradients = reinforce.differentiate(function, logits, batch, reference, beta)
         return {
             **terms._asdict(),
             "loss": loss,
@@ -314,3 +316,8 @@ def _reinforce_at(pieces: Pieces) -> Any:
 
 
 _AT = {"reward": _reward_at, "ppo": _ppo_at, "dpo": _dpo_at, "reinforce": _reinforce_at}
+
+
+@cache
+def _compiled(objective: str, loss: Loss) -> Any:
+    return jax.jit(jax.vmap(_AT[objective](loss)))

@@ -81,7 +81,7 @@ def _ppo_loss(
 
 
 def _samples_of(values: Any, reference: Any, actions: Any) -> Any:
-    """log π(a) - log π_ref(a) of the samples: what the estimators of the KL are made of."""
+    """Log-ratios to the reference of the samples: what estimators of the KL are made of."""
     return values[actions] - reference[actions]
 
 
@@ -141,8 +141,8 @@ _PPO_LOSSES: dict[str, Loss] = {
     "bfloat16-logps": _ppo_loss(
         logps=lambda x: _log_softmax(x).astype(jnp.bfloat16).astype(x.dtype)
     ),
-    "temperature-on-one-side": _ppo_loss(logps=lambda x: _log_softmax(x / 0.9)),
-    "log-of-softmax-plus-epsilon": _ppo_loss(logps=lambda x: jnp.log(jax.nn.softmax(x) + 1e-4)),
+    "temperature-scoring": _ppo_loss(logps=lambda x: _log_softmax(x / 0.9)),
+    "softmax-epsilon": _ppo_loss(logps=lambda x: jnp.log(jax.nn.softmax(x) + 1e-4)),
     "advantage-negated": _ppo_loss(terms=lambda rho, a, clip: _terms(rho, -a, clip)),
     "advantage-absolute": _ppo_loss(terms=lambda rho, a, clip: _terms(rho, jnp.abs(a), clip)),
     "entropy-bonus": _ppo_loss(
@@ -201,7 +201,7 @@ _COLLECTS: dict[str, Callable[..., ppo.Batch]] = {
     ),
     "old-of-the-reference": _collect(old=lambda lp, a, state: state.reference[a]),
     "old-of-other-rows": _collect(old=lambda lp, a, _: jnp.roll(lp[a], 1)),
-    "temperature-when-sampling": _collect(logps=lambda x: _log_softmax(x / 0.7)),
+    "temperature-sampling": _collect(logps=lambda x: _log_softmax(x / 0.7)),
     "actions-off-by-one": _collect(replayed=lambda a, state: (a + 1) % state.logits.size),
     # Equivalent rewrite.
     "rewards-shifted": _collect(

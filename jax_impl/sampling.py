@@ -33,14 +33,12 @@ def tape(seed: int, rollouts: int) -> Any:
     return jax.lax.scan(split, key, None, length=rollouts)[1]
 
 
-def drawing(
-    samples: int, collect: Callable[..., Batch] = ppo.collect
-) -> Callable[[Any, ppo.State], Batch]:
+def drawing(samples: int, collect: Callable[..., Batch]) -> Callable[[Any, ppo.State], Batch]:
     """Makes a `collect` that draws from the current policy.
 
     Args:
         samples: actions per rollout.
-        collect: what freezes the actions that were drawn.
+        collect: what freezes the drawn actions, e.g. `ppo.collect`.
 
     Returns:
         A function of one tape entry and the state, in the place of `collect`.

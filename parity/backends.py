@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
@@ -22,6 +23,7 @@ from parity.trace import Trace
 from parity.worker import Draw, Event, Job, Order
 
 __all__ = [
+    "FAULT_MODULES",
     "MODULES",
     "Done",
     "Progress",
@@ -33,6 +35,9 @@ __all__ = [
 
 MODULES = {"jax": "jax_impl.backend", "torch": "torch_impl.backend"}
 """Implementation to the module that implements it; its package's extra bears the same name."""
+
+FAULT_MODULES = {"jax": "jax_impl.faults", "torch": "torch_impl.faults"}
+"""Implementation to the module of its known bugs."""
 
 Progress = Callable[[str, str], None]
 
@@ -180,7 +185,9 @@ class Workers:
     def close(self) -> None:
         """Ends every worker and waits for it."""
         for process in self._processes.values():
-            process.kill()
+            # The whole session: what it started holds its pipes. Gone, or on macOS a zombie: fine.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
         for process in self._processes.values():
             process.wait()
         for reader in self._readers:

@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         compared: how many entries were compared.
         verdict: match, noisy, inconclusive or divergent.
         worst: the entry with the largest ratio; None where nothing was compared.
-        first: the first entry outside the allowance, in order of computation.
+        first: the first entry that calls for the verdict, in order of computation.
         reason: why nothing was compared; empty otherwise.
     """
 
@@ -129,13 +129,14 @@ def number(value: Any) -> Number:
 
 
 def structure(
-    trace: Trace, expected: Mapping[Spec, tuple[int, ...]]
+    trace: Trace, expected: Mapping[Spec, tuple[int, ...]], dtype: str
 ) -> dict[str, tuple[Verdict, str]]:
     """Checks names, order, axes, kinds, shapes and dtypes before any value is looked at.
 
     Args:
         trace: what an implementation returned.
         expected: what it should have returned, in order of computation.
+        dtype: in which it should have computed.
 
     Returns:
         Quantity to verdict and reason, only for those that are not as expected.
@@ -145,11 +146,14 @@ def structure(
     found = [name for name in trace.quantities if name in known]
     for spec, shape in expected.items():
         quantity = trace.quantities.get(spec.name)
-        dtype = "int64" if spec.integer else trace.dtype
+        wanted_dtype = np.dtype("int64" if spec.integer else dtype)
         if quantity is None:
             problems[spec.name] = ("inconclusive", f"missing from {trace.implementation}")
         elif quantity.values.size == 0 and 0 not in shape:
             problems[spec.name] = ("inconclusive", f"empty in {trace.implementation}")
+        elif trace.dtype != dtype:
+            reason = f"{trace.implementation} ran in {trace.dtype}, expected {dtype}"
+            problems[spec.name] = ("divergent", reason)
         elif found != known and found.index(spec.name) != known.index(spec.name):
             problems[spec.name] = ("divergent", f"out of order in {trace.implementation}")
         else:
@@ -157,7 +161,7 @@ def structure(
             for word, got, wanted in zip(
                 ("axes", "kind", "shape", "dtype"),
                 declared,
-                (spec.axes, spec.kind, shape, np.dtype(dtype)),
+                (spec.axes, spec.kind, shape, wanted_dtype),
                 strict=True,
             ):
                 if got != wanted:
@@ -217,6 +221,8 @@ def compare(
     if not left.values.size:
         return blank
     difference = _difference(left.values, right.values)
+    if _exact(left.values, right.values):
+        allowed, bound = np.zeros(shape), None
     # Written so that NaN on any side, and an allowance that is not finite, fall outside.
     outside = ~((difference == 0) | ((difference <= allowed) & np.isfinite(allowed)))
     limit = allowed if bound is None else np.maximum(allowed, bound)
@@ -239,7 +245,8 @@ def compare(
         )
 
     worst = np.unravel_index(np.argmax(ratio), shape)
-    failing = np.argwhere(outside)  # C order is order of computation: time axes lead
+    # What is merely noisy is passed over. C order is order of computation: time axes lead.
+    failing = np.argwhere(beyond if beyond.any() else outside)
     return msgspec.structs.replace(
         blank,
         verdict="divergent" if beyond.any() else "noisy" if outside.any() else "match",
@@ -249,18 +256,24 @@ def compare(
     )
 
 
+def _exact(left: Any, right: Any) -> bool:
+    """Whether both sides are integers or booleans."""
+    return all(np.asarray(side).dtype.kind in "iub" for side in (left, right))
+
+
 def _difference(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
     """|left - right| in float64; equal infinities differ by 0, NaN stays NaN."""
-    if left.dtype.kind in "iub":
-        return np.abs(left.astype(np.int64) - right.astype(np.int64)).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         wide, other = left.astype(np.float64), right.astype(np.float64)
-        return np.where(wide == other, 0.0, np.abs(wide - other))
+        distance = np.abs(wide - other)
+    if _exact(left, right):  # above 2**53, different integers may meet in float64
+        return np.where(left == right, 0.0, np.maximum(distance, 1.0))
+    return np.where(wide == other, 0.0, distance)
 
 
 def _ulps(left: Any, right: Any, dtype: str) -> Any:
     """How many floating-point numbers of the run's dtype lie between two values."""
-    if np.asarray(left).dtype.kind in "iub":
+    if _exact(left, right):
         return abs(int(left) - int(right))
     with np.errstate(over="ignore"):
         pair = np.asarray([left, right], dtype)

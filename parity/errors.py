@@ -6,6 +6,9 @@ __all__ = ["BackendError", "InputError", "ParityError"]
 class ParityError(Exception):
     """Base of every error that parity raises on purpose: one line, fit to print."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
+
 
 class InputError(ParityError):
     """Something that the user gave is unusable (exit code 2)."""

@@ -81,7 +81,7 @@ def read_bytes(path: Path) -> bytes:
 
 def write_arrays(path: Path, header: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Writes named arrays with a JSON header as one safetensors file."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     metadata = {_METADATA_KEY: canonical_json(header).decode()}
     write_whole(path, save_safetensors(contiguous, metadata=metadata))
 

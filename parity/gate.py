@@ -92,7 +92,7 @@ def rederive(
 ) -> Expected | None:
     """The oracle's step mode over a trace; None where the trace's structure forbids it."""
     specs = expected(problem)
-    if structure(trace, specs):
+    if structure(trace, specs, dtype):
         return None
     actions = samples.actions if samples else None
     return measure(
@@ -176,7 +176,7 @@ def _run(case: Case) -> list[Comparison]:
         if oracle is not None:
             comparisons += _compare_all(_Scene("step", "run", specs, oracle, case.dtype), [trace])
             continue
-        name, (_, reason) = next(iter(structure(trace, specs).items()))
+        name, (_, reason) = next(iter(structure(trace, specs, case.dtype).items()))
         comparisons += [
             uncompared(
                 spec,
@@ -185,7 +185,7 @@ def _run(case: Case) -> list[Comparison]:
                 grid="run",
                 sides=(trace.implementation, ORACLE),
                 verdict="inconclusive",
-                reason=f"not re-derived: {name} is {reason}",
+                reason=f"not re-derived: {name}: {reason}",
             )
             for spec, shape in specs.items()
         ]
@@ -231,7 +231,7 @@ def _compare_all(scene: _Scene, traces: Sequence[Trace]) -> list[Comparison]:
             for spec in scene.specs
         },
     )
-    complaints = {trace.implementation: structure(trace, scene.specs) for trace in traces}
+    complaints = {t.implementation: structure(t, scene.specs, scene.dtype) for t in traces}
     complaints[ORACLE] = {}
     comparisons = []
     for left, right in [*((trace, oracle) for trace in traces), *combinations(traces, 2)]:

@@ -36,6 +36,13 @@ INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "rejected": ("pair",),
         "beta": (),
     },
+    "reinforce": {
+        "logits": ("action",),
+        "actions": ("sample",),
+        "advantages": ("sample",),
+        "reference": ("action",),
+        "beta": (),
+    },
 }
 """Inputs of each objective, in the order of its loss function's parameters: name to axes."""
 
@@ -54,7 +61,7 @@ class Points:
     """States of one objective, stacked to one shape so that they compile once.
 
     Attributes:
-        objective: reward, ppo or dpo.
+        objective: reward, ppo, dpo or reinforce.
         grid: name of the set, free text.
         labels: what each point shows, one line each.
         inputs: the loss function's arguments with a leading point axis; floats are float32
@@ -304,12 +311,74 @@ def _reward_random(seed: int, features: int, pairs: int, count: int) -> list[Sta
     ]
 
 
+def _reinforce(
+    label: str,
+    logits: ArrayLike,
+    actions: ArrayLike,
+    advantages: ArrayLike,
+    *,
+    reference: ArrayLike = (-0.4, 0.5, 0.1),
+    beta: float = 0.3,
+) -> State:
+    """A REINFORCE state; `reference` holds logits."""
+    return label, {
+        "logits": np.asarray(logits, float),
+        "actions": np.asarray(actions, np.int64),
+        "advantages": np.asarray(advantages, float),
+        "reference": oracle.log_softmax(np.asarray(reference, float)),
+        "beta": float(beta),
+    }
+
+
+def _reinforce_core() -> list[State]:
+    """Three actions, four samples: every sign of the advantage, log-probs down to -1000."""
+    logits, actions = (0.7, -0.2, 0.1), (0, 1, 2, 0)
+    mixed = (1.7, -0.6, 0.4, -2.2)
+    return [
+        _reinforce("A > 0", logits, actions, (1.7, 0.6, 2.3, 0.9)),
+        _reinforce("A < 0", logits, actions, (-0.6, -1.7, -2.1, -0.3)),
+        _reinforce("A = 0", logits, actions, (0.0,) * 4),
+        _reinforce("signs mixed", logits, actions, mixed),
+        _reinforce("advantages that cancel", logits, (0, 0, 1, 1), (0.9, -0.9, 1.3, -1.3)),
+        _reinforce("advantages of a thousand", logits, actions, (1700.0, -600.0, 400.0, -2200.0)),
+        _reinforce("policy at the reference", logits, actions, mixed, reference=logits),
+        _reinforce("KL near 1e-10", logits, actions, mixed, reference=(0.70002, -0.2, 0.1)),
+        _reinforce("reference far away", logits, actions, mixed, reference=(-9.0, 3.0, 0.0)),
+        _reinforce("peaked policy", (9.0, -3.0, 0.0), actions, mixed),
+        _reinforce("log-probability -80", (40.0, 0.0, -40.0), (0, 1, 2, 2), mixed),
+        _reinforce("log-probability -1000", (500.0, 0.0, -500.0), (0, 1, 2, 2), mixed),
+        _reinforce("every sample the same", logits, (1,) * 4, (0.6,) * 4),
+        _reinforce("an action never sampled", logits, (0, 2, 0, 2), mixed),
+        _reinforce("beta above 1", logits, actions, mixed, beta=2.5),
+        _reinforce("beta zero", logits, actions, mixed, beta=0.0),
+    ]
+
+
+def _reinforce_random(seed: int, actions: int, samples: int, count: int) -> list[State]:
+    random = np.random.default_rng(seed)
+    states = []
+    for position in range(count):
+        scale = (0.1, 1.0, 4.0)[position % 3]
+        states.append(
+            _reinforce(
+                f"{actions} actions, {samples} samples, logits of scale {scale}",
+                random.normal(size=actions) * scale,
+                random.integers(actions, size=samples),
+                random.normal(size=samples),
+                reference=random.normal(size=actions) * scale,
+                beta=random.choice([0.05, 0.2, 1.5]),
+            )
+        )
+    return states
+
+
 def core() -> tuple[Points, ...]:
     """The small part of the grid that already covers every branch: one shape an objective."""
     return (
         _stack("reward", "core", _reward_core()),
         _stack("ppo", "core", _ppo_core()),
         _stack("dpo", "core", _dpo_core()),
+        _stack("reinforce", "core", _reinforce_core()),
     )
 
 
@@ -321,4 +390,5 @@ def grid() -> tuple[Points, ...]:
         *(_stack("reward", f"{f} x {n}", _reward_random(3, f, n, 3)) for f, n in sizes),
         *(_stack("ppo", f"{k} x {n}", _ppo_random(5, k, n, 6)) for k, n in sizes),
         *(_stack("dpo", f"{k} x {n}", _dpo_random(7, k, n, 6)) for k, n in sizes),
+        *(_stack("reinforce", f"{k} x {n}", _reinforce_random(9, k, n, 6)) for k, n in sizes),
     )

@@ -177,8 +177,8 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return digest(tables)
 
     @property
-    def sampled(self) -> PPO | REINFORCE | None:
-        """The part whose actions are sampled, to which a tape belongs; None where there is none."""
+    def tape(self) -> PPO | REINFORCE | None:
+        """The part that a tape belongs to, whose actions are sampled; None where there is none."""
         return self.ppo or self.reinforce
 
 
@@ -216,7 +216,7 @@ def parse_problem(content: bytes, source: str) -> Problem:
     """
     try:
         raw = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, too long or too deep
         raise InputError(f"{source}: not TOML: {error}") from error
     raw.setdefault("name", Path(source).stem)
     try:
@@ -235,7 +235,7 @@ def _explain(message: str, raw: Any) -> str:
     for key, position in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
         value = value[key] if key else value[int(position)]
     field = place.strip("`.")
-    unknown = re.match(r"Object contains unknown field `(.*)`", complaint)
+    unknown = re.match(r"(?s)Object contains unknown field `(.*)`", complaint)
     if unknown:
         field = f"{field}.{unknown[1]}".lstrip(".")
         return f"{field}: got {value[unknown[1]]!r}; expected no such field"
@@ -252,7 +252,7 @@ def _misfits(problem: Problem) -> Iterator[tuple[str, Any, str]]:
     reward, ppo, dpo, reinforce = problem.reward, problem.ppo, problem.dpo, problem.reinforce
     if not (reward or ppo or dpo or reinforce):
         yield "problem", {}, "at least one of the tables [reward], [ppo], [dpo], [reinforce]"
-    if problem.samples is not None and problem.sampled is None:
+    if problem.samples is not None and problem.tape is None:
         yield "samples", problem.samples, "none without a [ppo] or [reinforce] table"
     if ppo and reinforce:
         expectation = "[ppo] or [reinforce] alone: a tape belongs to one of them"

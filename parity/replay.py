@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from parity import oracle
 from parity.points import Points
-from parity.problem import Problem
+from parity.problem import PPO, REINFORCE, Problem
 from parity.trace import Trace
 
 __all__ = ["BATCH", "Emission", "Lift", "at_points", "steps", "trajectory"]
@@ -23,6 +23,13 @@ Emission = tuple[tuple[Any, ...], dict[str, Any]]
 
 _ALL = slice(None)
 BATCH = 2**14  # sample-updates handled at once in step mode: bounds the replicas' memory
+
+_FROZEN = {  # these gradients are zero by definition of the objective
+    "reward": (),
+    "ppo": ("gradient_old_logps", "gradient_advantages", "gradient_reference"),
+    "dpo": ("gradient_reference",),
+    "reinforce": ("gradient_advantages", "gradient_reference"),
+}
 
 
 def _rounded(values: Any, dtype: str) -> NDArray[np.float64]:
@@ -35,6 +42,19 @@ def _pairs(preferences: tuple[tuple[int, int], ...]) -> tuple[NDArray[Any], NDAr
     return chosen, rejected
 
 
+def _evaluated(objective: str, result: Any) -> dict[str, Any]:
+    """An objective's parts, loss and gradients, as the catalogue names them."""
+    values = result._asdict() | dict.fromkeys(_FROZEN[objective], 0.0)
+    return {f"{objective}/{name}": value for name, value in values.items()}
+
+
+def _measures(objective: str, logits: Any, scores: Any, reference: Any) -> dict[str, Any]:
+    return {
+        f"{objective}/expected_reward": oracle.expected_score(logits, scores),
+        f"{objective}/reference_kl": oracle.kl(logits, reference),
+    }
+
+
 def trajectory(
     problem: Problem, actions: NDArray[np.int64] | None, dtype: str, lift: Lift
 ) -> Iterator[Emission]:
@@ -42,7 +62,7 @@ def trajectory(
 
     Args:
         problem: what is solved.
-        actions: the tape, [rollout, sample]; None where the problem has no PPO part.
+        actions: the tape, [rollout, sample]; None where no part of the problem is sampled.
         dtype: the dtype to which the runs round the problem's constants.
         lift: applied to every input.
     """
@@ -70,6 +90,9 @@ def trajectory(
         yield from _ppo_trajectory(problem, actions, scores, constant)
     if problem.dpo:
         yield from _dpo_trajectory(problem, constant)
+    if problem.reinforce:
+        assert actions is not None
+        yield from _reinforce_trajectory(problem.reinforce, actions, constant)
 
 
 def _ppo_trajectory(
@@ -81,19 +104,7 @@ def _ppo_trajectory(
     rate, beta, clip = (
         constant(value) for value in (problem.ppo.rate, problem.ppo.beta, problem.ppo.clip)
     )
-    frozen = {  # these gradients are zero by definition of the objective
-        "ppo/gradient_old_logps": 0.0,
-        "ppo/gradient_advantages": 0.0,
-        "ppo/gradient_reference": 0.0,
-    }
-
-    def measures() -> dict[str, Any]:
-        return {
-            "ppo/expected_reward": oracle.expected_score(logits, scores),
-            "ppo/reference_kl": oracle.kl(logits, reference),
-        }
-
-    yield (0,), measures()
+    yield (0,), _measures("ppo", logits, scores, reference)
     for rollout, actions in enumerate(tape):
         yield (rollout,), {"ppo/actions": actions}
         old_logps = oracle.pick(oracle.log_softmax(logits), actions)
@@ -108,12 +119,11 @@ def _ppo_trajectory(
                     "ppo/scores": scores,
                     "ppo/old_logps": old_logps,
                     "ppo/advantages": advantages,
-                    **{f"ppo/{name}": value for name, value in result._asdict().items()},
-                    **frozen,
+                    **_evaluated("ppo", result),
                     "ppo/logits": logits,
                 },
             )
-        yield (rollout + 1,), measures()
+        yield (rollout + 1,), _measures("ppo", logits, scores, reference)
     yield (), {"ppo/probabilities": np.exp(oracle.log_softmax(logits))}
 
 
@@ -130,8 +140,7 @@ def _dpo_trajectory(problem: Problem, constant: Callable[[Any], Any]) -> Iterato
             (update,),
             {
                 "dpo/reference": reference,
-                **{f"dpo/{name}": value for name, value in result._asdict().items()},
-                "dpo/gradient_reference": 0.0,
+                **_evaluated("dpo", result),
                 "dpo/logits": logits,
             },
         )
@@ -143,6 +152,32 @@ def _dpo_trajectory(problem: Problem, constant: Callable[[Any], Any]) -> Iterato
             "dpo/probabilities": np.exp(oracle.log_softmax(logits)),
         },
     )
+
+
+def _reinforce_trajectory(
+    problem: REINFORCE, tape: NDArray[np.int64], constant: Callable[[Any], Any]
+) -> Iterator[Emission]:
+    logits, scores = constant(problem.logits), constant(problem.scores)
+    reference = oracle.log_softmax(constant(problem.reference))
+    rate, beta = constant(problem.rate), constant(problem.beta)
+    yield (0,), _measures("reinforce", logits, scores, reference)
+    for rollout, actions in enumerate(tape):
+        advantages = oracle.advantages(logits, scores, actions)
+        result = oracle.reinforce(logits, actions, advantages, reference, beta)
+        logits = oracle.descend(logits, result.gradient, rate)
+        yield (
+            (rollout,),
+            {
+                "reinforce/reference": reference,
+                "reinforce/scores": scores,
+                "reinforce/actions": actions,
+                "reinforce/advantages": advantages,
+                **_evaluated("reinforce", result),
+                "reinforce/logits": logits,
+            },
+        )
+        yield (rollout + 1,), _measures("reinforce", logits, scores, reference)
+    yield (), {"reinforce/probabilities": np.exp(oracle.log_softmax(logits))}
 
 
 def steps(
@@ -160,13 +195,25 @@ def steps(
         yield from _reward_steps(problem, trace, lift)
     if problem.ppo:
         assert actions is not None
-        rollouts = max(1, BATCH // (problem.ppo.epochs * problem.ppo.samples))
-        for start in range(0, problem.ppo.rollouts, rollouts):
-            part = slice(start, min(start + rollouts, problem.ppo.rollouts))
+        for part in _batches(problem.ppo.rollouts, problem.ppo.epochs * problem.ppo.samples):
             yield from _ppo_steps(problem, actions, trace, part, lift)
-        yield from _ppo_ends(problem, trace, lift)
+        scores = _recorded(trace, "reward/scores")
+        yield from _policy_ends("ppo", problem.ppo, scores, trace, lift)
     if problem.dpo:
         yield from _dpo_steps(problem, trace, lift)
+    if problem.reinforce:
+        assert actions is not None
+        for part in _batches(problem.reinforce.rollouts, problem.reinforce.samples):
+            yield from _reinforce_steps(problem.reinforce, actions, trace, part, lift)
+        scores = _rounded(problem.reinforce.scores, trace.dtype)
+        yield from _policy_ends("reinforce", problem.reinforce, scores, trace, lift)
+
+
+def _batches(rollouts: int, width: int) -> Iterator[slice]:
+    """Parts of so many rollouts, each of `width` sample-updates, as are handled at once."""
+    size = max(1, BATCH // width)
+    for start in range(0, rollouts, size):
+        yield slice(start, min(start + size, rollouts))
 
 
 def _recorded(trace: Trace, name: str) -> NDArray[np.float64]:
@@ -256,30 +303,33 @@ def _ppo_steps(
     )
 
 
-def _ppo_ends(problem: Problem, trace: Trace, lift: Lift) -> Iterator[Emission]:
+def _policy_ends(
+    objective: str, policy: PPO | REINFORCE, scores: Any, trace: Trace, lift: Lift
+) -> Iterator[Emission]:
     """The first carried state, and what is measured at the end of each rollout."""
-    assert problem.ppo is not None
-    reference, scores = _recorded(trace, "ppo/reference"), _recorded(trace, "ppo/scores")
-    start = lift(_rounded(problem.ppo.reference, trace.dtype))
+
+    def by_epoch(name: str) -> NDArray[np.float64]:
+        """[rollout, epoch, action]; REINFORCE has one update per rollout."""
+        rows = _recorded(trace, f"{objective}/{name}")
+        return rows.reshape(policy.rollouts, -1, len(policy.logits))
+
+    updates = trace[f"{objective}/reference"].ndim - 1
+    start = lift(_rounded(policy.reference, trace.dtype))
     yield (
-        (0, 0),
+        (0,) * updates,
         {
-            "ppo/reference": oracle.log_softmax(start),
-            "ppo/scores": lift(_recorded(trace, "reward/scores")),
+            f"{objective}/reference": oracle.log_softmax(start),
+            f"{objective}/scores": lift(scores),
         },
     )
-    after = _recorded(trace, "ppo/logits")[:, -1]
-    logits = lift(np.concatenate([[_rounded(problem.ppo.logits, trace.dtype)], after]))
-    scores = lift(np.concatenate([scores[:1, 0], scores[:, -1]]))
-    reference = lift(np.concatenate([reference[:1, 0], reference[:, -1]]))
-    yield (
-        (_ALL,),
-        {
-            "ppo/expected_reward": oracle.expected_score(logits, scores),
-            "ppo/reference_kl": oracle.kl(logits, reference),
-        },
+    after = by_epoch("logits")[:, -1]
+    logits = lift(np.concatenate([[_rounded(policy.logits, trace.dtype)], after]))
+    measured, reference = (
+        lift(np.concatenate([kept[:1, 0], kept[:, -1]]))
+        for kept in (by_epoch("scores"), by_epoch("reference"))
     )
-    yield (), {"ppo/probabilities": np.exp(oracle.log_softmax(lift(after[-1])))}
+    yield (_ALL,), _measures(objective, logits, measured, reference)
+    yield (), {f"{objective}/probabilities": np.exp(oracle.log_softmax(lift(after[-1])))}
 
 
 def _dpo_steps(problem: Problem, trace: Trace, lift: Lift) -> Iterator[Emission]:
@@ -315,6 +365,33 @@ def _dpo_steps(problem: Problem, trace: Trace, lift: Lift) -> Iterator[Emission]
     )
 
 
+def _reinforce_steps(
+    problem: REINFORCE, tape: NDArray[np.int64], trace: Trace, part: slice, lift: Lift
+) -> Iterator[Emission]:
+    def recorded(name: str) -> Any:
+        return lift(_recorded(trace, f"reinforce/{name}")[part])
+
+    start = _rounded(problem.logits, trace.dtype)
+    logits = lift(_before(start, _recorded(trace, "reinforce/logits"))[part])
+    actions, advantages = tape[part], recorded("advantages")
+    beta, rate = (lift(_rounded([value], trace.dtype)) for value in (problem.beta, problem.rate))
+    for name in ("reference", "scores"):
+        kept = _recorded(trace, f"reinforce/{name}")
+        yield (part,), {f"reinforce/{name}": lift(_before(kept[0], kept)[part])}
+    result = oracle.reinforce(logits, actions, advantages, recorded("reference"), beta)
+    yield (
+        (part,),
+        {
+            "reinforce/actions": actions,
+            "reinforce/advantages": oracle.advantages(logits, recorded("scores"), actions),
+            **_evaluated("reinforce", result),
+            "reinforce/surrogate": (recorded("logps") * advantages).sum(-1) / problem.samples,
+            "reinforce/loss": -recorded("surrogate") + beta * recorded("kl_penalty"),
+            "reinforce/logits": oracle.descend(logits, recorded("gradient"), rate),
+        },
+    )
+
+
 def at_points(points: Points, lift: Lift) -> Iterator[Emission]:
     """Evaluates an objective at fixed states."""
     inputs = [
@@ -324,12 +401,6 @@ def at_points(points: Points, lift: Lift) -> Iterator[Emission]:
         "reward": oracle.preference,
         "ppo": oracle.ppo,
         "dpo": oracle.dpo,
+        "reinforce": oracle.reinforce,
     }
-    frozen = {
-        "reward": (),
-        "ppo": ("gradient_old_logps", "gradient_advantages", "gradient_reference"),
-        "dpo": ("gradient_reference",),
-    }
-    result = objective[points.objective](*inputs)._asdict()
-    result |= dict.fromkeys(frozen[points.objective], 0.0)
-    yield (_ALL,), {f"{points.objective}/{name}": value for name, value in result.items()}
+    yield (_ALL,), _evaluated(points.objective, objective[points.objective](*inputs))

@@ -75,6 +75,8 @@ def memory_needed(problem: Problem) -> int:
         BATCH,
         problem.ppo.epochs * problem.ppo.samples if problem.ppo else 0,
         problem.ppo.epochs * len(problem.ppo.logits) if problem.ppo else 0,
+        problem.reinforce.samples if problem.reinforce else 0,
+        len(problem.reinforce.logits) if problem.reinforce else 0,
         problem.dpo.updates * len(problem.dpo.logits) if problem.dpo else 0,
         problem.dpo.updates * len(problem.dpo.preferences) if problem.dpo else 0,
         problem.reward.updates * len(problem.reward.preferences) * len(problem.reward.features[0])
@@ -127,6 +129,7 @@ def run(
         kind = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         _inconclusive(lessons, settings, kind or type(error).__name__).save(out / "report.json")
         _remove(out / "figures")
+        _remove(out / "traces", ("part",))  # of a worker that was ended while it wrote
         raise
     return finished
 
@@ -150,9 +153,9 @@ def _ready(problems: Sequence[Problem], out: Path, settings: Settings) -> list[L
                 "what this machine has"
             )
         tape = Path(problem.samples) if problem.samples else None
-        if problem.ppo and tape is None and _drawn(out, problem).exists():
+        if problem.tape and tape is None and _drawn(out, problem).exists():
             drawn = Samples.load(_drawn(out, problem))
-            if drawn.problem_digest == problem.digest and drawn.seed == problem.ppo.seed:
+            if drawn.problem_digest == problem.digest and drawn.seed == problem.tape.seed:
                 tape = _drawn(out, problem)
         samples = Samples.load(tape) if tape else None
         if samples and tape:
@@ -170,9 +173,11 @@ def _clear(out: Path) -> None:
         _remove(out / folder)
 
 
-def _remove(folder: Path) -> None:
+def _remove(
+    folder: Path, suffixes: Sequence[str] = ("json", "svg", "png", "safetensors", "part")
+) -> None:
     """Removes what earlier runs left; files of other kinds are not ours."""
-    for suffix in ("json", "svg", "png", "safetensors"):
+    for suffix in suffixes:
         for path in folder.glob(f"*.{suffix}"):
             path.unlink()
 
@@ -180,9 +185,9 @@ def _remove(folder: Path) -> None:
 def _with_tape(lesson: Lesson, out: Path, settings: Settings, progress: Progress) -> Lesson:
     """Draws the tape of a problem that has none, once, and keeps it."""
     problem = lesson.problem
-    if problem.ppo is None or lesson.samples:
+    if problem.tape is None or lesson.samples:
         return lesson
-    samples = draw_samples(problem, "jax", problem.ppo.seed, settings.timeout, progress)
+    samples = draw_samples(problem, "jax", problem.tape.seed, settings.timeout, progress)
     path = _drawn(out, problem)
     samples.save(path)
     samples.check(problem, path)
@@ -201,7 +206,7 @@ def _replay(
     objectives = {
         objective
         for lesson in lessons
-        for objective in ("reward", "ppo", "dpo")
+        for objective in points.INPUTS
         if getattr(lesson.problem, objective)
     }
     grids = [grid for grid in points.core() if grid.objective in objectives]

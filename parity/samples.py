@@ -106,11 +106,11 @@ class Samples:
         Raises:
             InputError: shape, range of actions, or the problem it was drawn for.
         """
-        assert problem.sampled is not None
-        actions = len(problem.sampled.logits)
+        assert problem.tape is not None
+        actions = len(problem.tape.logits)
         for name, array, shape in (
-            ("actions", self.actions, (problem.sampled.rollouts, problem.sampled.samples)),
-            ("behaviour", self.behaviour, (problem.sampled.rollouts, actions)),
+            ("actions", self.actions, (problem.tape.rollouts, problem.tape.samples)),
+            ("behaviour", self.behaviour, (problem.tape.rollouts, actions)),
         ):
             if array.shape != shape:
                 raise InputError(

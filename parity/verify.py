@@ -63,8 +63,10 @@ def tapes(source: str | None, problem: str | None) -> Iterator[Tape]:
 
 
 def _checked(problem: Problem, path: Path, samples: Samples) -> Tape:
-    if problem.ppo is None:
-        raise InputError(f"{path}: problem: got {problem.name}; expected one with a [ppo] table")
+    if problem.tape is None:
+        raise InputError(
+            f"{path}: problem: got {problem.name}; expected one with a [ppo] or [reinforce] table"
+        )
     samples.check(problem, path)
     if samples.sampler not in MODULES:
         raise InputError(
@@ -94,10 +96,14 @@ def verify_tape(tape: Tape, timeout: float, progress: Callable[[str, str], None]
     oracle = gate.whole_run(tape.problem, samples, "float32")
     recorded = np.take_along_axis(samples.behaviour, samples.actions, axis=1)
     name, axes = "samples/behaviour", ("rollout", "sample")
+    if tape.problem.ppo:
+        logps, allowed = (e["ppo/old_logps"][:, 0] for e in (oracle.values, oracle.allowed))
+    else:
+        logps, allowed = (e["reinforce/logps"] for e in (oracle.values, oracle.allowed))
     comparison = compare(
         Quantity(name, axes, "value", recorded),
-        Quantity(name, axes, "value", oracle.values["ppo/old_logps"][:, 0]),
-        oracle.allowed["ppo/old_logps"][:, 0],
+        Quantity(name, axes, "value", logps),
+        allowed,
         mode="trajectory",
         sides=("tape", "oracle"),
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from parity.problem import Problem
 
-__all__ = ["Draw", "Evaluate", "Event", "Job", "Order", "Train", "main"]
+__all__ = ["Draw", "Evaluate", "Event", "Job", "Order", "Plant", "Train", "main"]
 
 
 class Train(msgspec.Struct, frozen=True, tag=True):
@@ -41,7 +41,27 @@ class Draw(msgspec.Struct, frozen=True, tag=True):
     output: str
 
 
-Job = Train | Evaluate | Draw
+class Plant(msgspec.Struct, frozen=True, tag=True):
+    """Train and evaluate with a known bug in place of one piece; save all traces.
+
+    Attributes:
+        module: the twin's known bugs.
+        fault: name of one; empty for none, the honest twin.
+        problem: to be trained.
+        samples: the tape to replay.
+        points: files of points.
+        output: prefix of the traces: `.run`, and `.0`, `.1`, … for the points.
+    """
+
+    module: str
+    fault: str
+    problem: Problem
+    samples: str | None
+    points: list[str]
+    output: str
+
+
+Job = Train | Evaluate | Draw | Plant
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -102,6 +122,14 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
             grid = Points.load(Path(points))
             say(Event(stage=f"evaluating {grid.objective} points"))
             backend.evaluate(grid, dtype).save(output)
+        case Plant(module, fault, problem, samples, files, prefix):
+            say(Event(stage=f"planting {fault}" if fault else f"training {problem.name}"))
+            pieces = importlib.import_module(module).FAULTS[fault] if fault else backend.PIECES
+            tape = Samples.load(Path(samples)) if samples else None
+            backend.train(problem, tape, dtype, pieces).save(Path(f"{prefix}.run"))
+            for position, file in enumerate(files):
+                evaluated = backend.evaluate(Points.load(Path(file)), dtype, pieces)
+                evaluated.save(Path(f"{prefix}.{position}"))
         case Draw(problem, seed):
             say(Event(stage=f"drawing samples of {problem.name}"))
             backend.draw(problem, seed).save(output)

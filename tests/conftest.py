@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from parity import noise, oracle, replay
 from parity.points import Points
@@ -21,6 +22,9 @@ from parity.trace import Trace
 # Before a framework is imported, which happens in fixtures only: tests that need none pay for none.
 os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 os.environ.pop("JAX_ENABLE_X64", None)
+
+settings.register_profile("parity", derandomize=True, deadline=None, database=None)
+settings.load_profile("parity")
 
 IMPLEMENTATIONS = ("jax", "torch")
 CLEARANCE = (
@@ -63,36 +67,45 @@ def problems() -> dict[str, Problem]:
 
 
 @pytest.fixture(scope="session")
-def tape(problems: dict[str, Problem]) -> Samples:
-    """The recorded tape of lesson 04, as shipped."""
-    samples = problems["posttraining-04"].samples
-    assert samples is not None
-    return Samples.load(Path(samples))
+def tapes(problems: dict[str, Problem]) -> dict[str, Samples]:
+    """The tapes that ship with lessons, by the lesson's name."""
+    return {
+        name: Samples.load(Path(problem.samples))
+        for name, problem in problems.items()
+        if problem.samples is not None
+    }
+
+
+@pytest.fixture(scope="session")
+def tape(tapes: dict[str, Samples]) -> Samples:
+    """The recorded tape of lesson 04."""
+    return tapes["posttraining-04"]
 
 
 @pytest.fixture(scope="session")
 def trace_of(
-    backend: Callable[[str], Any], problems: dict[str, Problem], tape: Samples
+    backend: Callable[[str], Any], problems: dict[str, Problem], tapes: dict[str, Samples]
 ) -> Callable[..., Trace]:
-    """Runs a recorded lesson in this process, once: trace_of(lesson, implementation, dtype)."""
+    """Runs a shipped lesson in this process, once: trace_of(lesson, implementation, dtype)."""
 
     @cache
     def of(lesson: str, implementation: str, dtype: str = "float32") -> Trace:
-        problem = problems[lesson]
         with precision(implementation, dtype):
-            return backend(implementation).train(problem, tape if problem.ppo else None, dtype)
+            return backend(implementation).train(problems[lesson], tapes.get(lesson), dtype)
 
     return of
 
 
 @pytest.fixture(scope="session")
-def expected_of(problems: dict[str, Problem], tape: Samples) -> Callable[[str], noise.Expected]:
-    """The oracle's float32 run of a recorded lesson with its allowances, once."""
+def expected_of(
+    problems: dict[str, Problem], tapes: dict[str, Samples]
+) -> Callable[[str], noise.Expected]:
+    """The oracle's float32 run of a shipped lesson with its allowances, once."""
 
     @cache
     def of(lesson: str) -> noise.Expected:
         problem = problems[lesson]
-        actions = tape.actions if problem.ppo else None
+        actions = tapes[lesson].actions if lesson in tapes else None
         return noise.measure(
             lambda lift: replay.trajectory(problem, actions, "float32", lift),
             {spec.name: shape for spec, shape in expected(problem).items()},
@@ -105,11 +118,15 @@ def expected_of(problems: dict[str, Problem], tape: Samples) -> Callable[[str], 
 
 @pytest.fixture(scope="session")
 def evaluate(backend: Callable[[str], Any]) -> Callable[..., Trace]:
-    """Evaluates points: evaluate(implementation, points, dtype, pieces)."""
+    """Evaluates points, once: evaluate(implementation, points, dtype)."""
+    traces: dict[tuple[str, str, str], Trace] = {}
 
-    def of(implementation: str, points: Points, dtype: str = "float32", **options: Any) -> Trace:
-        with precision(implementation, dtype):
-            return backend(implementation).evaluate(points, dtype, **options)
+    def of(implementation: str, points: Points, dtype: str = "float32") -> Trace:
+        key = (implementation, points.digest, dtype)
+        if key not in traces:
+            with precision(implementation, dtype):
+                traces[key] = backend(implementation).evaluate(points, dtype)
+        return traces[key]
 
     return of
 
@@ -179,4 +196,23 @@ def _dpo_state(random: np.random.Generator, actions: int, pairs: int) -> dict[st
     }
 
 
-_STATES = {"reward": _reward_state, "ppo": _ppo_state, "dpo": _dpo_state}
+def _reinforce_state(random: np.random.Generator, actions: int, samples: int) -> dict[str, Any]:
+    """Any actions will do: the objective does not ask who drew them."""
+    scale = random.choice([0.1, 1, 4])
+    logits, scores = single(random.normal(size=actions) * scale), random.normal(size=actions)
+    taken = random.integers(0, actions, samples)
+    return {
+        "logits": logits,
+        "actions": taken,
+        "advantages": single(oracle.advantages(logits, scores, taken)),
+        "reference": single(oracle.log_softmax(random.normal(size=actions) * scale)),
+        "beta": single(random.choice([0, 0.05, 0.2, 1])),
+    }
+
+
+_STATES = {
+    "reward": _reward_state,
+    "ppo": _ppo_state,
+    "dpo": _dpo_state,
+    "reinforce": _reinforce_state,
+}

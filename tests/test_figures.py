@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -23,7 +24,7 @@ from figures.draw import draw_bar, draw_line, render
 from figures.panels import BarPanel, LinePanel, LineSeries, Series, panel_allowances
 from figures.record import generated_at, record
 from parity.errors import InputError
-from parity.problem import DPO, PPO, Problem, Reward
+from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
 from parity.quantities import expected
 from parity.trace import Quantity, Trace
 
@@ -33,6 +34,9 @@ REWARD = Reward(
 POLICY = PPO(logits=(0.2, 0.0, -0.2), rollouts=2, samples=5, epochs=1, rate=0.1, beta=0.2, clip=0.2)
 PREFERENCES = DPO(
     logits=(0.0, 0.0, 0.0), preferences=((0, 1), (2, 0)), updates=3, rate=0.4, beta=0.3
+)
+SCORE_FUNCTION = REINFORCE(
+    logits=(0.7, -0.7), scores=(1.0, 0.0), rollouts=2, samples=5, rate=0.1, beta=0.2
 )
 BANDIT = Problem(name="bandit", reward=REWARD, ppo=POLICY)
 PAIRS = Problem(name="pairs", dpo=PREFERENCES)
@@ -97,6 +101,19 @@ def test_ppo_panels_start_after_the_first_rollout_and_end_with_both_policies() -
     assert "0.75 nats" in document.stdout
 
 
+def test_reinforce_has_the_panels_of_a_policy_on_given_rewards() -> None:
+    values = {
+        "reinforce/expected_reward": [0.5, 0.75, 1.0],
+        "reinforce/reference": np.log([[0.5, 0.5], [0.9, 0.1]]),
+    }
+    problem = Problem(name="score-function", reinforce=SCORE_FUNCTION)
+    reward, kl, bars = plain(make_record(problem, values))["data"]["panels"]
+    assert reward["ylabel"] == "expected reward"
+    assert reward["series"][0]["y"] == [0.75, 1.0]
+    assert kl["x"] == [1, 2]
+    assert bars["series"][0]["y"] == [0.5, 0.5]
+
+
 def test_dpo_panels_count_updates_from_zero_and_name_the_pairs() -> None:
     loss, bars = plain(make_record(PAIRS))["data"]["panels"]
     assert loss["x"] == [0, 1, 2]
@@ -112,13 +129,15 @@ def test_dpo_panels_count_updates_from_zero_and_name_the_pairs() -> None:
         (Problem(name="a", reward=REWARD), "line bar"),
         (Problem(name="a", reward=REWARD, dpo=PREFERENCES), "line bar"),
         (Problem(name="a", reward=REWARD, ppo=POLICY, dpo=PREFERENCES), "line line bar line bar"),
+        (Problem(name="a", reward=REWARD, reinforce=SCORE_FUNCTION), "line line bar"),
     ],
 )
 def test_reward_is_shown_only_where_no_policy_is(problem: Problem, kinds: str) -> None:
     document = plain(make_record(problem))
     assert " ".join(panel["kind"] for panel in document["data"]["panels"]) == kinds
-    shows_scores = "score" in document["data"]["panels"][-1]["ylabel"]
-    assert shows_scores == (problem.dpo is None)
+    shows_scores = document["data"]["panels"][-1]["ylabel"] == "score"
+    assert shows_scores == (problem.ppo is problem.dpo is problem.reinforce is None)
+    assert document["stdout"].count("\n") == kinds.count("bar")
 
 
 def test_fields_are_those_of_the_recorded_documents_and_parity() -> None:
@@ -351,9 +370,19 @@ def test_drawing_returns_its_axes() -> None:
     axes.figure.draw_without_rendering()
     low, high = axes.get_xlim()
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [7]
-    axes = make_axes()
+
+
+def test_several_series_are_named_and_the_last_has_the_trained_colour() -> None:
+    axes: Any = make_axes()
     assert draw_bar(axes, make_bars("a", "b", rows=2)) is axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["row 0", "row 1"]
+    colours = [to_hex(patch.get_facecolor()).upper() for patch in axes.patches]
+    assert colours == [figures.style.COLOURS[1], figures.style.COLOURS[0]]
+    curves = tuple(LineSeries(label=label, x=(0, 1), y=(1.0, 2.0)) for label in "ab")
+    axes = make_axes()
+    draw_line(axes, LinePanel(xlabel="x", ylabel="y", series=curves, x=(0, 1)))
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
+    assert axes.lines[-1].get_color() == figures.style.COLOURS[0]
 
 
 @pytest.mark.parametrize(
@@ -403,7 +432,7 @@ def test_a_committed_figure_is_redrawn_byte_for_byte(tmp_path: Path) -> None:
     document = make_record(PAIRS)
     path, figure = tmp_path / "pairs.json", tmp_path / "pairs.svg"
     path.write_bytes(encode(document))
-    assert redraw(path) == f"{figure}: missing; expected the drawing of pairs.json"
+    assert redraw(path) == f"{figure.name}: missing; expected the drawing of pairs.json"
     drawing = render(document)
     figure.write_bytes(drawing)
     assert redraw(path) is None
@@ -429,7 +458,7 @@ def test_numbers_may_differ_by_the_sum_of_two_allowances() -> None:
     first, second = compare(committed, fresh, allow(0.99 * 2**-11))
     label = committed.data.panels[0].series[0].label
     assert first == (
-        f"pairs: panel 0, {label!r}[1]: committed 0.5, fresh 0.5009765625; allowed 0.00097 apart"
+        f"panel 0, {label!r}[1]: committed 0.5, fresh 0.5009765625; allowed 0.00097 apart"
     )
     assert f"{label!r}[2]: committed 0.5, fresh 0.4990234375" in second
 
@@ -448,16 +477,16 @@ def test_nan_never_passes(both: bool) -> None:
 @pytest.mark.parametrize(
     ("other", "complaint"),
     [
-        (BANDIT, "pairs: data.panels: committed 2, fresh 3"),
+        (BANDIT, "data.panels: committed 2, fresh 3"),
         (
             Problem(name="pairs", dpo=msgspec.structs.replace(PREFERENCES, updates=4)),
-            "pairs: panel 0: series[0].y: committed '3 values', fresh '4 values'",
+            "panel 0: series[0].y: committed '3 values', fresh '4 values'",
         ),
         (
             Problem(
                 name="pairs", dpo=msgspec.structs.replace(PREFERENCES, preferences=((0, 1), (1, 2)))
             ),
-            "pairs: panel 1: labels[1]: committed '2 preferred to 0', fresh '1 preferred to 2'",
+            "panel 1: labels[1]: committed '2 preferred to 0', fresh '1 preferred to 2'",
         ),
     ],
 )

@@ -19,6 +19,7 @@ OBJECTIVES: dict[str, Callable[..., Any]] = {
     "reward": oracle.preference,
     "ppo": oracle.ppo,
     "dpo": oracle.dpo,
+    "reinforce": oracle.reinforce,
 }
 
 
@@ -261,10 +262,25 @@ def test_gradients_are_blind_to_a_constant_in_the_logits(
     draw_points: Callable[..., Points],
 ) -> None:
     """Softmax does not change when a constant is added, so a gradient sums to 0."""
-    for objective in ("ppo", "dpo"):
+    for objective in ("ppo", "dpo", "reinforce"):
         points = draw_points(objective, 3, 12, 7, 64)
         gradient = OBJECTIVES[objective](*points.inputs.values()).gradient
         np.testing.assert_allclose(gradient.sum(-1), 0, atol=FLOAT64_ERROR)
+
+
+def test_score_function_estimates_the_gradient_of_the_expected_score() -> None:
+    """design.md: Σ π(a) ∇log π(a) (r(a) - c) = ∇ Σ π(a) r(a) for every constant c.
+
+    The sum over a policy of tenths is an average over ten samples; ∇ Σ π r = π (r - Σ π r).
+    """
+    policy, scores = array(0.2, 0.5, 0.3), array(1, -2, 4)
+    actions = np.array([0] * 2 + [1] * 5 + [2] * 3)
+    expected = policy * (scores - policy @ scores)
+    for baseline in (0, -3, policy @ scores, 100):
+        result = oracle.reinforce(
+            np.log(policy), actions, scores[actions] - baseline, logps(0, 0, 0), np.float64(0)
+        )
+        np.testing.assert_allclose(-result.gradient, expected, rtol=0, atol=FLOAT64_ERROR)
 
 
 def test_advantages_average_to_nothing_under_the_policy() -> None:

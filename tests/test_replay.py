@@ -9,7 +9,7 @@ import pytest
 
 from parity import oracle, replay
 from parity.points import Points
-from parity.problem import DPO, PPO, Problem, Reward
+from parity.problem import DPO, PPO, REINFORCE, Problem, Reward, lessons
 from parity.quantities import TRAINED, expected
 from parity.replay import Emission
 from parity.samples import Samples
@@ -48,6 +48,18 @@ GENERAL = Problem(
     ),
 )
 GENERAL_ACTIONS = np.random.default_rng(8).integers(0, 4, (4, 12))
+SCORED = Problem(  # apart, because a tape belongs to one objective
+    name="scored",
+    reinforce=REINFORCE(
+        logits=(0.4, 0.0, -0.2, 0.1),
+        reference_logits=(0.0, 0.3, 0.1, -0.5),
+        scores=(1.0, -0.5, 2.0, 0.3),
+        rollouts=4,
+        samples=12,
+        rate=0.3,
+        beta=0.3,
+    ),
+)
 
 
 def gather(emissions: Iterable[Emission], problem: Problem) -> dict[str, np.ndarray]:
@@ -75,13 +87,19 @@ def general() -> Trace:
     return exact_trace(GENERAL, GENERAL_ACTIONS)
 
 
-@pytest.fixture(params=["general", "posttraining-04", "posttraining-05"])
+@pytest.fixture(scope="module")
+def scored() -> Trace:
+    return exact_trace(SCORED, GENERAL_ACTIONS)
+
+
+@pytest.fixture(params=["general", "scored", *lessons()])
 def case(
-    request: pytest.FixtureRequest, problems: dict[str, Problem], tape: Samples
+    request: pytest.FixtureRequest, problems: dict[str, Problem], tapes: dict[str, Samples]
 ) -> tuple[Problem, np.ndarray | None]:
-    if request.param == "general":
-        return GENERAL, GENERAL_ACTIONS
-    return problems[request.param], tape.actions if request.param == "posttraining-04" else None
+    if request.param in problems:
+        tape = tapes.get(request.param)
+        return problems[request.param], tape.actions if tape else None
+    return {"general": GENERAL, "scored": SCORED}[request.param], GENERAL_ACTIONS
 
 
 def test_steps_return_an_exact_trajectory(case: tuple[Problem, np.ndarray | None]) -> None:
@@ -147,7 +165,7 @@ Place = tuple[int, ...]
 Found = dict[str, set[Place]]
 
 
-def changed(corrupted: str, at: Place, trace: Trace) -> Found:
+def changed(corrupted: str, at: Place, problem: Problem, trace: Trace) -> Found:
     """Which entries of time step mode derives anew after one recorded step is corrupted."""
     values = trace[corrupted].copy()
     if values.dtype.kind == "i":
@@ -157,8 +175,8 @@ def changed(corrupted: str, at: Place, trace: Trace) -> Found:
         values[at] = step * 1.001 + 1e-4 * np.arange(1, step.size + 1).reshape(step.shape)
     quantities = dict(trace.quantities)
     quantities[corrupted] = replace(quantities[corrupted], values=values)
-    before = steps(GENERAL, GENERAL_ACTIONS, trace)
-    after = steps(GENERAL, GENERAL_ACTIONS, replace(trace, quantities=quantities))
+    before = steps(problem, GENERAL_ACTIONS, trace)
+    after = steps(problem, GENERAL_ACTIONS, replace(trace, quantities=quantities))
     found: Found = {}
     for name, quantity in trace.quantities.items():
         times = sum(axis in TIME_AXES for axis in quantity.axes)
@@ -288,14 +306,72 @@ DEPENDENTS: list[tuple[str, Place, Found]] = [
     ("dpo/logits", (4,), {"dpo/final_margins": {()}, "dpo/probabilities": {()}}),
     ("dpo/final_margins", (), {}),
     ("dpo/probabilities", (), {}),
+    (
+        "reinforce/reference",
+        (1,),
+        {
+            "reinforce/kl_penalty": {(1,)},
+            "reinforce/gradient": {(1,)},
+            "reinforce/reference": {(2,)},
+            "reinforce/reference_kl": {(2,)},
+        },
+    ),
+    (
+        "reinforce/scores",
+        (1,),
+        {
+            "reinforce/advantages": {(1,)},
+            "reinforce/scores": {(2,)},
+            "reinforce/expected_reward": {(2,)},
+        },
+    ),
+    ("reinforce/actions", (1,), {}),
+    (
+        "reinforce/advantages",
+        (1,),
+        {"reinforce/surrogate": {(1,)}, "reinforce/gradient": {(1,)}},
+    ),
+    ("reinforce/logps", (1,), {"reinforce/surrogate": {(1,)}}),
+    ("reinforce/surrogate", (1,), {"reinforce/loss": {(1,)}}),
+    ("reinforce/kl_penalty", (1,), {"reinforce/loss": {(1,)}}),
+    ("reinforce/loss", (1,), {}),
+    ("reinforce/gradient", (1,), {"reinforce/logits": {(1,)}}),
+    ("reinforce/gradient_advantages", (1,), {}),
+    ("reinforce/gradient_reference", (1,), {}),
+    (
+        "reinforce/logits",
+        (1,),
+        {
+            "reinforce/advantages": {(2,)},
+            "reinforce/logps": {(2,)},
+            "reinforce/kl_penalty": {(2,)},
+            "reinforce/gradient": {(2,)},
+            "reinforce/logits": {(2,)},
+            "reinforce/expected_reward": {(2,)},
+            "reinforce/reference_kl": {(2,)},
+        },
+    ),
+    (
+        "reinforce/logits",
+        (3,),
+        {
+            "reinforce/expected_reward": {(4,)},
+            "reinforce/reference_kl": {(4,)},
+            "reinforce/probabilities": {()},
+        },
+    ),
+    ("reinforce/expected_reward", (1,), {}),
+    ("reinforce/reference_kl", (1,), {}),
+    ("reinforce/probabilities", (), {}),
 ]
 
 
 @pytest.mark.parametrize(("corrupted", "at", "dependents"), DEPENDENTS)
 def test_corruption_reaches_exactly_what_depends_on_it(
-    general: Trace, corrupted: str, at: Place, dependents: Found
+    general: Trace, scored: Trace, corrupted: str, at: Place, dependents: Found
 ) -> None:
-    assert changed(corrupted, at, general) == dependents
+    problem, trace = (SCORED, scored) if corrupted in scored else (GENERAL, general)
+    assert changed(corrupted, at, problem, trace) == dependents
 
 
 def test_every_quantity_of_the_catalogue_is_corrupted() -> None:
@@ -325,7 +401,12 @@ def test_constants_are_those_that_the_run_sees(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("objective", "function"),
-    [("reward", oracle.preference), ("ppo", oracle.ppo), ("dpo", oracle.dpo)],
+    [
+        ("reward", oracle.preference),
+        ("ppo", oracle.ppo),
+        ("dpo", oracle.dpo),
+        ("reinforce", oracle.reinforce),
+    ],
 )
 def test_points_are_evaluated_by_the_objective_itself(
     draw_points: Callable[..., Points], objective: str, function: Callable[..., Any]

@@ -1,5 +1,6 @@
 """The only NumPy boundary of the PyTorch twin: problems, tapes and points in, traces out."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ from torch_impl.reward import Pieces as RewardPieces
 __all__ = ["IMPLEMENTATION", "PIECES", "Pieces", "draw", "environment", "evaluate", "train"]
 
 IMPLEMENTATION = "torch"
+
+
+Loss = Callable[..., Any]
 
 
 class Pieces(NamedTuple):
@@ -188,8 +192,8 @@ def draw(problem: Problem, seed: int) -> Samples:
     Returns:
         The actions and the log-probs of the policy that drew each rollout.
     """
-    assert problem.sampled is not None
-    tape = sampling.tape(seed, problem.sampled.rollouts)
+    assert problem.tape is not None
+    tape = sampling.tape(seed, problem.tape.rollouts)
     if problem.ppo:
         scores, _ = _train_reward(problem, "float32", PIECES)
         collect = sampling.drawing(problem.ppo.samples, ppo.collect)
@@ -197,11 +201,11 @@ def draw(problem: Problem, seed: int) -> Samples:
         values = _train_ppo(problem, scores, tape, "float32", pieces)
         actions, after = values["ppo/actions"], values["ppo/logits"][:, -1]
     else:
-        drawing = sampling.drawing(problem.sampled.samples, reinforce.collect)
+        drawing = sampling.drawing(problem.tape.samples, reinforce.collect)
         drawn = reinforce.PIECES._replace(collect=drawing)
         values = _train_reinforce(problem, tape, "float32", drawn)
         actions, after = values["reinforce/actions"], values["reinforce/logits"]
-    start = np.asarray([problem.sampled.logits], np.float32)
+    start = np.asarray([problem.tape.logits], np.float32)
     logits = np.concatenate([start, after[:-1]])
     return Samples(
         actions=actions,
@@ -229,7 +233,7 @@ def evaluate(points: Points, dtype: str = "float32", pieces: Pieces = PIECES) ->
         name: _indices(values) if values.dtype.kind == "i" else _floats(values, dtype)
         for name, values in points.inputs.items()
     }
-    at = _AT[points.objective](pieces)
+    at = _AT[points.objective](getattr(pieces, points.objective).loss)
     rows = [at(*point) for point in zip(*inputs.values(), strict=True)]
     values = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return Trace(
@@ -244,17 +248,17 @@ def evaluate(points: Points, dtype: str = "float32", pieces: Pieces = PIECES) ->
     )
 
 
-def _reward_at(pieces: Pieces) -> Any:
+def _reward_at(function: Loss) -> Any:
     def at(*inputs: Tensor) -> dict[str, Tensor]:
         variable = inputs[0].detach().requires_grad_()
-        loss = pieces.reward.loss(variable, *inputs[1:])
+        loss = function(variable, *inputs[1:])
         (gradient,) = torch.autograd.grad(loss, variable)
         return {"loss": loss, "gradient": gradient}
 
     return at
 
 
-def _ppo_at(pieces: Pieces) -> Any:
+def _ppo_at(function: Loss) -> Any:
     def at(
         logits: Tensor,
         old_logps: Tensor,
@@ -265,9 +269,7 @@ def _ppo_at(pieces: Pieces) -> Any:
         clip: Tensor,
     ) -> dict[str, Tensor]:
         batch = ppo.Batch(actions, old_logps, advantages)
-        loss, terms, gradients = ppo.differentiate(
-            pieces.ppo.loss, logits, batch, reference, beta, clip
-        )
+        loss, terms, gradients = ppo.differentiate(function, logits, batch, reference, beta, clip)
         return {
             **terms._asdict(),
             "loss": loss,
@@ -280,9 +282,9 @@ def _ppo_at(pieces: Pieces) -> Any:
     return at
 
 
-def _dpo_at(pieces: Pieces) -> Any:
+def _dpo_at(function: Loss) -> Any:
     def at(*inputs: Tensor) -> dict[str, Tensor]:
-        loss, margins, gradients = dpo.differentiate(pieces.dpo.loss, *inputs)
+        loss, margins, gradients = dpo.differentiate(function, *inputs)
         return {
             "margins": margins,
             "loss": loss,
@@ -293,14 +295,12 @@ def _dpo_at(pieces: Pieces) -> Any:
     return at
 
 
-def _reinforce_at(pieces: Pieces) -> Any:
+def _reinforce_at(function: Loss) -> Any:
     def at(
         logits: Tensor, actions: Tensor, advantages: Tensor, reference: Tensor, beta: Tensor
     ) -> dict[str, Tensor]:
         batch = reinforce.Batch(actions, advantages)
-        loss, terms, gradients = reinforce.differentiate(
-            pieces.reinforce.loss, logits, batch, reference, beta
-        )
+        loss, terms, gradients = reinforce.differentiate(function, logits, batch, reference, beta)
         return {
             **terms._asdict(),
             "loss": loss,

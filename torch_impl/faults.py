@@ -83,7 +83,7 @@ def _ppo_loss(
 
 
 def _samples_of(values: Any, reference: Any, actions: Any) -> Any:
-    """log π(a) - log π_ref(a) of the samples: what the estimators of the KL are made of."""
+    """Log-ratios to the reference of the samples: what estimators of the KL are made of."""
     return values[actions] - reference[actions]
 
 
@@ -145,10 +145,8 @@ _PPO_LOSSES: dict[str, Loss] = {
     "action-shifted": _ppo_loss(ratio=lambda lp, a, old: torch.exp(torch.roll(lp, -1)[a] - old)),
     "logits-for-logps": _ppo_loss(logps=_kept),
     "bfloat16-logps": _ppo_loss(logps=lambda x: _log_softmax(x).to(torch.bfloat16).to(x.dtype)),
-    "temperature-on-one-side": _ppo_loss(logps=lambda x: _log_softmax(x / 0.9)),
-    "log-of-softmax-plus-epsilon": _ppo_loss(
-        logps=lambda x: torch.log(torch.softmax(x, dim=0) + 1e-4)
-    ),
+    "temperature-scoring": _ppo_loss(logps=lambda x: _log_softmax(x / 0.9)),
+    "softmax-epsilon": _ppo_loss(logps=lambda x: torch.log(torch.softmax(x, dim=0) + 1e-4)),
     "advantage-negated": _ppo_loss(terms=lambda rho, a, clip: _terms(rho, -a, clip)),
     "advantage-absolute": _ppo_loss(terms=lambda rho, a, clip: _terms(rho, torch.abs(a), clip)),
     "entropy-bonus": _ppo_loss(
@@ -211,7 +209,7 @@ _COLLECTS: dict[str, Callable[..., ppo.Batch]] = {
     "whitened-by-n-minus-1": _collect(whiten=lambda a: (a - torch.mean(a)) / (torch.std(a) + 1e-8)),
     "old-of-the-reference": _collect(old=lambda lp, a, state: state.reference[a]),
     "old-of-other-rows": _collect(old=lambda lp, a, _: torch.roll(lp[a], 1)),
-    "temperature-when-sampling": _collect(logps=lambda x: _log_softmax(x / 0.7)),
+    "temperature-sampling": _collect(logps=lambda x: _log_softmax(x / 0.7)),
     "actions-off-by-one": _collect(replayed=lambda a, state: (a + 1) % state.logits.numel()),
     # Equivalent rewrite.
     "rewards-shifted": _collect(

@@ -1,0 +1,83 @@
+"""What `parity faults` prints: the catalogue, or who caught what."""
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from parity.faults import LAYERS, Fault, Outcome
+
+__all__ = ["listing", "matrix"]
+
+
+def listing(faults: Sequence[Fault]) -> None:
+    """Prints name, sentence, equation and source of each fault."""
+    console = Console(highlight=False)
+    for fault in faults:
+        kind = "rewrite, no bug" if fault.equivalent else f"expected first: {_expected(fault)}"
+        console.print(f"[bold]{fault.name}[/]  ({fault.objective}; {kind})")
+        for line in (fault.sentence, fault.equation, fault.source):
+            console.print(f"    {line}", markup=False, soft_wrap=True)
+
+
+def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequence[Outcome]) -> int:
+    """Prints one row per fault and returns the exit code: 1 if any is missed or misplaced."""
+    console = Console(highlight=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("fault", no_wrap=True)
+    for layer in LAYERS:
+        table.add_column(layer[:7], no_wrap=True)
+    table.add_column("first", no_wrap=True)
+    table.add_column("ok", no_wrap=True)
+    table.caption = (
+        "J caught in JAX, T in PyTorch; twins: the twins differ; others: the oracle says"
+    )
+    for fault in faults:
+        mine = {outcome.framework: outcome for outcome in outcomes if outcome.fault == fault}
+        good = len(mine) == len(frameworks) and all(o.as_expected for o in mine.values())
+        table.add_row(
+            fault.name,
+            *(
+                "".join(f[0].upper() for f in frameworks if f in mine and layer in mine[f].layers)
+                or "."
+                for layer in LAYERS
+            ),
+            " ".join(dict.fromkeys(_found(outcome) for outcome in mine.values())),
+            "yes" if good else "[bold red]NO[/]",
+        )
+    console.print(table)
+    wrong = [outcome for outcome in outcomes if not outcome.as_expected]
+    for outcome in wrong:
+        console.print(
+            f"{outcome.fault.name} in {outcome.framework}: {outcome.report.verdict}, "
+            f"{_found(outcome)}, blamed {outcome.report.blamed}; "
+            f"expected {_expected(outcome.fault)}, blamed {outcome.framework}",
+            markup=False,
+            soft_wrap=True,
+        )
+    bugs = [outcome for outcome in outcomes if not outcome.fault.equivalent]
+    rewrites = len(outcomes) - len(bugs)
+    alarms = sum(o.fault.equivalent and not o.as_expected for o in outcomes)
+    console.print(
+        f"{sum(o.caught for o in bugs)} of {len(bugs)} planted bugs caught, "
+        f"{sum(o.as_expected for o in bugs)} as expected; "
+        f"{alarms} alarms in {rewrites} rewrites"
+    )
+    complete = len(outcomes) == len(faults) * len(frameworks)
+    return 0 if complete and not wrong else 1
+
+
+def _found(outcome: Outcome) -> str:
+    first = outcome.report.first_divergence
+    if first is None:
+        return "-"
+    return _place(first.quantity, {} if first.mode == "points" else first.at)
+
+
+def _expected(fault: Fault) -> str:
+    return "match" if fault.equivalent else _place(fault.first, fault.at)
+
+
+def _place(quantity: str, at: dict[str, int]) -> str:
+    return f"{quantity}@{','.join(map(str, at.values())) or 'points'}"
