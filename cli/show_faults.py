@@ -27,12 +27,14 @@ def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequenc
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("fault", no_wrap=True)
     for layer in LAYERS:
-        table.add_column(layer[:7], no_wrap=True)
-    table.add_column("first", no_wrap=True)
-    table.add_column("ok", no_wrap=True)
+        table.add_column(layer[:2], no_wrap=True, min_width=2)
+    table.add_column("first quantity@step", overflow="fold")
+    table.add_column("ok", no_wrap=True, min_width=3)
     table.caption = (
-        "J caught in JAX, T in PyTorch; twins: the twins differ; others: the oracle says"
+        "J caught in JAX, T in PyTorch. tw: the twins differ. By the oracle: po at the points, "
+        "st in step mode, tr over the trajectory. in: an invariant."
     )
+    table.caption_justify = "left"
     for fault in faults:
         mine = {outcome.framework: outcome for outcome in outcomes if outcome.fault == fault}
         good = len(mine) == len(frameworks) and all(o.as_expected for o in mine.values())

@@ -1,6 +1,7 @@
 """The only NumPy boundary of the JAX twin: problems, tapes and points in, traces out."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,7 +21,16 @@ from parity.quantities import EVALUATED, TRAINED
 from parity.samples import Samples
 from parity.trace import Trace, quantities_from
 
-__all__ = ["IMPLEMENTATION", "PIECES", "Pieces", "draw", "environment", "evaluate", "train"]
+__all__ = [
+    "IMPLEMENTATION",
+    "PIECES",
+    "Pieces",
+    "draw",
+    "environment",
+    "evaluate",
+    "op_by_op",
+    "train",
+]
 
 IMPLEMENTATION = "jax"
 
@@ -145,6 +155,11 @@ def _train_reinforce(
         **_named("reinforce", measures),
         "reinforce/probabilities": _numpy(probabilities),
     }
+
+
+def op_by_op() -> AbstractContextManager[None]:
+    """Runs primitive by primitive, without compiling a program for every planted fault."""
+    return jax.disable_jit()
 
 
 def train(

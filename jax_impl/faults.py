@@ -168,7 +168,6 @@ _PPO_LOSSES: dict[str, Loss] = {
     "sum-over-halves": _ppo_loss(
         reduce=lambda x: (jnp.sum(x[: x.size // 2]) + jnp.sum(x[x.size // 2 :])) / x.size
     ),
-    "logsumexp-spelling": _ppo_loss(logps=lambda x: x - jax.nn.logsumexp(x)),
 }
 
 
@@ -331,10 +330,19 @@ def _planted(objective: str, piece: str, values: dict[str, Any]) -> dict[str, Pi
     }
 
 
+def _logsumexp_spelling(x: Any) -> Any:
+    return x - jax.nn.logsumexp(x)
+
+
+_SPELLING = PIECES.ppo._replace(  # in both places: the first ratio of a rollout stays exactly 1
+    loss=_ppo_loss(logps=_logsumexp_spelling), collect=_collect(logps=_logsumexp_spelling)
+)
+
 FAULTS: dict[str, Pieces] = {
     **_planted("ppo", "loss", _PPO_LOSSES),
     **_planted("ppo", "collect", _COLLECTS),
     **_planted("ppo", "update", _PPO_UPDATES),
+    "logsumexp-spelling": PIECES._replace(ppo=_SPELLING),
     **_planted("dpo", "loss", _DPO_LOSSES),
     **_planted("dpo", "update", _DPO_UPDATES),
     **_planted("reward", "loss", _REWARD_LOSSES),

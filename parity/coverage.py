@@ -59,6 +59,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     by_run: int
 
 
+@np.errstate(all="ignore")  # infinities are the comparison's business
 def cover(
     problem: Problem,
     traces: Mapping[str, Trace],

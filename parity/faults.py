@@ -179,6 +179,7 @@ def plant(
                         part(whole, o),
                         tapes[o],
                         files[o],
+                        len(files[o]),
                         str(folder / f"{framework}.{o}"),
                     )
                     for o in objectives
@@ -190,6 +191,7 @@ def plant(
                         part(whole, fault.objective),
                         tapes[fault.objective],
                         files[fault.objective],
+                        2 * fault.equivalent,  # a rewrite must match as the compiler sees it
                         str(folder / f"{framework}.{fault.name}"),
                     )
                     for fault in faults

@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Plant(msgspec.Struct, frozen=True, tag=True):
         problem: to be trained.
         samples: the tape to replay.
         points: files of points.
+        compiled: how many of the files to evaluate compiled, like a run; the others op by op.
         output: prefix of the traces: `.run`, and `.0`, `.1`, … for the points.
     """
 
@@ -58,6 +60,7 @@ class Plant(msgspec.Struct, frozen=True, tag=True):
     problem: Problem
     samples: str | None
     points: list[str]
+    compiled: int
     output: str
 
 
@@ -122,13 +125,14 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
             grid = Points.load(Path(points))
             say(Event(stage=f"evaluating {grid.objective} points"))
             backend.evaluate(grid, dtype).save(output)
-        case Plant(module, fault, problem, samples, files, prefix):
+        case Plant(module, fault, problem, samples, files, compiled, prefix):
             say(Event(stage=f"planting {fault}" if fault else f"training {problem.name}"))
             pieces = importlib.import_module(module).FAULTS[fault] if fault else backend.PIECES
             tape = Samples.load(Path(samples)) if samples else None
             backend.train(problem, tape, dtype, pieces).save(Path(f"{prefix}.run"))
             for position, file in enumerate(files):
-                evaluated = backend.evaluate(Points.load(Path(file)), dtype, pieces)
+                with nullcontext() if position < compiled else backend.op_by_op():
+                    evaluated = backend.evaluate(Points.load(Path(file)), dtype, pieces)
                 evaluated.save(Path(f"{prefix}.{position}"))
         case Draw(problem, seed):
             say(Event(stage=f"drawing samples of {problem.name}"))

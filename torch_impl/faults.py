@@ -176,7 +176,6 @@ _PPO_LOSSES: dict[str, Loss] = {
             (torch.sum(x[: x.numel() // 2]) + torch.sum(x[x.numel() // 2 :])) / x.numel()
         )
     ),
-    "logsumexp-spelling": _ppo_loss(logps=lambda x: x - torch.logsumexp(x, dim=0)),
 }
 
 
@@ -339,10 +338,19 @@ def _planted(objective: str, piece: str, values: dict[str, Any]) -> dict[str, Pi
     }
 
 
+def _logsumexp_spelling(x: Any) -> Any:
+    return x - torch.logsumexp(x, dim=0)
+
+
+_SPELLING = PIECES.ppo._replace(  # in both places: the first ratio of a rollout stays exactly 1
+    loss=_ppo_loss(logps=_logsumexp_spelling), collect=_collect(logps=_logsumexp_spelling)
+)
+
 FAULTS: dict[str, Pieces] = {
     **_planted("ppo", "loss", _PPO_LOSSES),
     **_planted("ppo", "collect", _COLLECTS),
     **_planted("ppo", "update", _PPO_UPDATES),
+    "logsumexp-spelling": PIECES._replace(ppo=_SPELLING),
     **_planted("dpo", "loss", _DPO_LOSSES),
     **_planted("dpo", "update", _DPO_UPDATES),
     **_planted("reward", "loss", _REWARD_LOSSES),

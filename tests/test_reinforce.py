@@ -1,0 +1,401 @@
+"""REINFORCE: the card's numbers, both twins against the oracle, a planted fault, its problem."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity import gate, oracle, points, replay
+from parity.errors import InputError
+from parity.points import Points
+from parity.problem import PPO, REINFORCE, Problem, parse_problem
+from parity.report import LessonReport
+from parity.samples import Samples
+from parity.trace import Trace
+
+LESSON = "policy-gradient-kl-control"
+FLOAT64_ERROR = 2e-13  # u = 1.1e-16 times a thousand operations on values of order 1
+
+# Nothing like the lesson: five actions, a reference unlike the policy, N no power of two, β > 1.
+GENERAL = Problem(
+    name="general",
+    reinforce=REINFORCE(
+        logits=(0.4, -1.0, 0.2, 2.0, 0.0),
+        reference_logits=(0.0, 0.3, -0.5, 0.5, 1.0),
+        scores=(1.5, -0.5, 3.0, 0.25, -2.0),
+        rollouts=6,
+        samples=13,
+        rate=0.4,
+        beta=1.2,
+    ),
+)
+
+
+def tape_for(problem: Problem, seed: int = 3) -> Samples:
+    """Any actions will do: a tape is replayed, whoever drew it."""
+    assert problem.reinforce is not None
+    shape, actions = (problem.reinforce.rollouts, problem.reinforce.samples), 5
+    return Samples(
+        actions=np.random.default_rng(seed).integers(0, actions, shape),
+        behaviour=np.zeros((shape[0], actions), np.float32),
+        problem=problem.name,
+        problem_digest=problem.digest,
+        seed=seed,
+        sampler="jax",
+        versions={},
+    )
+
+
+def core() -> Points:
+    (found,) = (grid for grid in points.core() if grid.objective == "reinforce")
+    return found
+
+
+def judge(
+    problem: Problem,
+    samples: Samples,
+    traces: dict[str, Trace],
+    evaluations: dict[str, Trace],
+    dtype: str = "float32",
+) -> LessonReport:
+    return gate.judge(
+        gate.Case(
+            problem=problem,
+            samples=samples,
+            dtype=dtype,
+            traces=traces,
+            steps={
+                name: gate.rederive(problem, samples, trace, dtype)
+                for name, trace in traces.items()
+            },
+            trajectory=gate.whole_run(problem, samples, dtype),
+            grids=[(core(), gate.evaluate_points(core(), dtype))],
+            evaluations={name: [trace] for name, trace in evaluations.items()},
+        )
+    )
+
+
+@pytest.fixture
+def lesson(problems: dict[str, Problem]) -> REINFORCE:
+    found = problems[LESSON].reinforce
+    assert found is not None
+    return found
+
+
+def test_the_lesson_starts_at_the_pair_of_the_card(
+    lesson: REINFORCE, trace_of: Callable[..., Trace], implementation: str
+) -> None:
+    """policy-gradient-kl-control.card.json: KL([0.7, 0.3] ‖ [0.5, 0.5]) is 0.082283 nats."""
+    start = oracle.log_softmax(np.asarray(lesson.logits))
+    np.testing.assert_allclose(np.exp(start), [0.7, 0.3], atol=1e-8)
+    trace = trace_of(LESSON, implementation)
+    np.testing.assert_allclose(np.exp(trace["reinforce/reference"][0]), [0.5, 0.5], atol=1e-7)
+    assert oracle.kl(start, np.log([0.5, 0.5])) == pytest.approx(0.082283, abs=5e-7)
+    assert trace["reinforce/reference_kl"][0] == pytest.approx(0.082283, abs=6e-7)
+    assert trace["reinforce/kl_penalty"][0] == trace["reinforce/reference_kl"][0]
+    # 0.7 · 1 + 0.3 · (-1)
+    assert trace["reinforce/expected_reward"][0] == pytest.approx(0.4, abs=1e-6)
+
+
+def test_reward_rises_and_the_kl_holds_it_near_the_optimum(
+    lesson: REINFORCE, trace_of: Callable[..., Trace], tapes: dict[str, Samples]
+) -> None:
+    """Closed form for two actions: the best log-odds are (r₀ - r₁)/β, here 2/0.8 = 2.5."""
+    trace = trace_of(LESSON, "jax")
+    rewards, kls = trace["reinforce/expected_reward"], trace["reinforce/reference_kl"]
+    best = 1 / (1 + np.exp(-2.5))
+    optimum = (2 * best - 1) - 0.8 * oracle.kl(np.array([2.5, 0]), np.log([0.5, 0.5]))
+    objective = rewards - 0.8 * kls
+    assert rewards[-10:].min() > 0.75  # from 0.4; 0.848 at the optimum
+    assert (objective <= optimum + 1e-6).all()
+    assert optimum - objective[-1] < 0.01 < optimum - objective[0]
+    free = Problem(
+        name="free",
+        reinforce=REINFORCE(
+            logits=lesson.logits,
+            scores=lesson.scores,
+            reference_logits=lesson.reference_logits,
+            rollouts=lesson.rollouts,
+            samples=lesson.samples,
+            rate=lesson.rate,
+            beta=0.0,
+        ),
+    )
+    *_, (_, measured), _ = replay.trajectory(free, tapes[LESSON].actions, "float32", np.asarray)
+    assert measured["reinforce/reference_kl"] > kls.max() + 0.1  # nothing else holds it
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_lesson_matches(
+    problems: dict[str, Problem],
+    tapes: dict[str, Samples],
+    trace_of: Callable[..., Trace],
+    evaluate: Callable[..., Trace],
+    dtype: str,
+) -> None:
+    report = judge(
+        problems[LESSON],
+        tapes[LESSON],
+        {name: trace_of(LESSON, name, dtype) for name in ("jax", "torch")},
+        {name: evaluate(name, core(), dtype) for name in ("jax", "torch")},
+        dtype,
+    )
+    assert {comparison.verdict for comparison in report.comparisons} == {"match"}
+    assert report.first_divergence is None
+
+
+def test_a_general_problem_matches(
+    backend: Callable[[str], Any], evaluate: Callable[..., Trace]
+) -> None:
+    samples = tape_for(GENERAL)
+    traces = {name: backend(name).train(GENERAL, samples) for name in ("jax", "torch")}
+    evaluations = {name: evaluate(name, core()) for name in traces}
+    assert judge(GENERAL, samples, traces, evaluations).verdict == "match"
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_every_size_of_the_grid_stays_within_the_allowance(
+    evaluate: Callable[..., Trace], implementation: str, position: int
+) -> None:
+    grid = [part for part in points.grid() if part.objective == "reinforce"][position]
+    trace, expected = evaluate(implementation, grid), gate.evaluate_points(grid, "float32")
+    for name, values in expected.values.items():
+        difference = np.abs(trace[name].astype(np.float64) - values)
+        assert (difference <= expected.allowed[name]).all(), name
+
+
+def test_any_constant_baseline_gives_the_gradient_of_the_expected_reward(
+    evaluate: Callable[..., Trace], implementation: str
+) -> None:
+    """design.md: Σ π(a) ∇log π(a) (r(a) - c) = ∇ Σ π(a) r(a) for every constant c.
+
+    The mean over one sample per action of K π(a) (r(a) - c) ∇log π(a) is that sum, enumerated;
+    on the right, π (r - Σ π r).
+    """
+    logits, scores = np.array([0.3, -0.2, 0.1]), np.array([1.0, -2.0, 4.0])
+    policy = np.exp(oracle.log_softmax(logits))
+    baselines = np.array([0.0, policy @ scores, 1.0, -3.7, 100.0])
+    count = len(baselines)
+    enumerated = Points(
+        "reinforce",
+        "baselines",
+        tuple(f"baseline {baseline}" for baseline in baselines),
+        {
+            "logits": np.tile(logits, (count, 1)),
+            "actions": np.tile(np.arange(3), (count, 1)),
+            "advantages": 3 * policy * (scores - baselines[:, None]),
+            "reference": np.tile(np.log([1 / 3] * 3), (count, 1)),
+            "beta": np.zeros(count),
+        },
+    )
+    trace = evaluate(implementation, enumerated, "float64")
+    found = -trace["reinforce/gradient"]
+    expected = np.tile(policy * (scores - policy @ scores), (count, 1))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=FLOAT64_ERROR)
+
+
+def attached(implementation: str) -> Callable[..., Any]:
+    """The loss with its advantages not detached, so that the gradient reaches the baseline."""
+    if implementation == "jax":
+        numpy, log_softmax = import_module("jax.numpy"), import_module("jax").nn.log_softmax
+        freeze = import_module("jax").lax.stop_gradient
+    else:
+        numpy = import_module("torch")
+
+        def log_softmax(logits: Any) -> Any:
+            return numpy.log_softmax(logits, dim=0)
+
+        def freeze(value: Any) -> Any:
+            return value.detach()
+
+    terms = import_module(f"{implementation}_impl.reinforce").Terms
+
+    def loss(logits: Any, actions: Any, advantages: Any, reference: Any, beta: Any) -> Any:
+        logps = log_softmax(logits)
+        taken = logps[actions]
+        surrogate = numpy.mean(taken * advantages)
+        kl_penalty = numpy.sum(numpy.exp(logps) * (logps - freeze(reference)))
+        return -surrogate + beta * kl_penalty, terms(taken, surrogate, kl_penalty)
+
+    return loss
+
+
+def test_a_baseline_that_is_not_detached_is_caught(
+    problems: dict[str, Problem],
+    tapes: dict[str, Samples],
+    backend: Callable[[str], Any],
+    trace_of: Callable[..., Trace],
+    evaluate: Callable[..., Trace],
+    implementation: str,
+) -> None:
+    """Every value agrees; only the gradient to what must be frozen tells."""
+    traces = {name: trace_of(LESSON, name) for name in ("jax", "torch")}
+    evaluations = {name: evaluate(name, core()) for name in traces}
+    faulty = backend(implementation)
+    honest = import_module(f"{implementation}_impl.reinforce").PIECES
+    pieces = faulty.PIECES._replace(reinforce=honest._replace(loss=attached(implementation)))
+    traces[implementation] = faulty.train(problems[LESSON], tapes[LESSON], "float32", pieces)
+    evaluations[implementation] = faulty.evaluate(core(), "float32", pieces)
+    report = judge(problems[LESSON], tapes[LESSON], traces, evaluations)
+    first = report.first_divergence
+    assert first is not None
+    assert (report.verdict, report.blamed) == ("divergent", [implementation])
+    assert first.quantity == "reinforce/gradient_advantages"
+    assert (first.left, first.right, first.at) == (implementation, "oracle", {"rollout": 0})
+    parted = {c.quantity for c in report.comparisons if c.verdict != "match"}
+    assert parted == {"reinforce/gradient_advantages"}
+
+
+def test_drawing_again_gives_the_recorded_tape(
+    problems: dict[str, Problem],
+    tapes: dict[str, Samples],
+    backend: Callable[[str], Any],
+    trace_of: Callable[..., Trace],
+) -> None:
+    again, recorded = backend("jax").draw(problems[LESSON], 7), tapes[LESSON]
+    assert again.first_difference(recorded) is None
+    assert (again.problem_digest, again.seed) == (recorded.problem_digest, recorded.seed)
+    np.testing.assert_allclose(again.behaviour, recorded.behaviour, atol=1e-6)
+    taken = np.take_along_axis(recorded.behaviour, recorded.actions, axis=1)
+    np.testing.assert_allclose(trace_of(LESSON, "jax")["reinforce/logps"], taken, atol=1e-6)
+
+
+def test_torch_draws_from_the_policy_as_it_trains(backend: Callable[[str], Any]) -> None:
+    samples = backend("torch").draw(GENERAL, 5)
+    samples.check(GENERAL, "drawn")
+    trace = backend("torch").train(GENERAL, samples)
+    taken = np.take_along_axis(samples.behaviour, samples.actions, axis=1)
+    np.testing.assert_allclose(trace["reinforce/logps"], taken, atol=1e-6)
+    assert samples.first_difference(backend("torch").draw(GENERAL, 6)) is not None
+
+
+TABLE = """\
+samples = "tape.safetensors"
+
+[reinforce]
+logits = [0.2, 0.0, -0.2]
+reference_logits = [0.1, 0.0, 0.3]
+scores = [1.0, -1.0, 0.5]
+rollouts = 4
+samples = 8
+rate = 0.15
+beta = 0.0
+"""
+PPO_TABLES = """
+[reward]
+features = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
+preferences = [[0, 1]]
+updates = 10
+rate = 0.1
+
+[ppo]
+logits = [0.2, 0.0, -0.2]
+rollouts = 4
+samples = 8
+epochs = 3
+rate = 0.15
+beta = 0.2
+clip = 0.2
+"""
+
+
+def test_a_problem_loads() -> None:
+    problem = parse_problem(TABLE.encode(), "mine.toml")
+    assert problem.tape is problem.reinforce
+    assert problem.reinforce == REINFORCE(
+        logits=(0.2, 0.0, -0.2),
+        reference_logits=(0.1, 0.0, 0.3),
+        scores=(1.0, -1.0, 0.5),
+        rollouts=4,
+        samples=8,
+        rate=0.15,
+        beta=0.0,
+        seed=0,
+    )
+    alone = parse_problem(TABLE.replace("reference_logits = [0.1, 0.0, 0.3]\n", "").encode(), "m")
+    assert alone.reinforce is not None
+    assert alone.reinforce.reference == alone.reinforce.logits
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            "[1.0, -1.0, 0.5]",
+            "[1.0, -1.0]",
+            "reinforce.scores: got (1.0, -1.0); expected 3 scores, as many as reinforce.logits",
+        ),
+        (
+            "[0.1, 0.0, 0.3]",
+            "[0.1]",
+            "reinforce.reference_logits: got (0.1,); "
+            "expected 3 logits, as many as reinforce.logits",
+        ),
+        (
+            "[1.0, -1.0, 0.5]",
+            "[1.0, nan, 0.5]",
+            "reinforce.scores[1]: got nan; expected a finite number within float32",
+        ),
+        ("scores = [1.0, -1.0, 0.5]\n", "", "reinforce.scores: missing; expected a value"),
+        ("beta = 0.0", "beta = -0.1", "reinforce.beta: got -0.1; expected float >= 0.0"),
+        ("rate = 0.15", "rate = 0", "reinforce.rate: got 0; expected float > 0.0"),
+        ("rollouts = 4", "rollouts = 0", "reinforce.rollouts: got 0; expected int >= 1"),
+        ("beta = 0.0", "clip = 0.2\nbeta = 0", "reinforce.clip: got 0.2; expected no such field"),
+        (
+            "beta = 0.0\n",
+            f"beta = 0.0\n{PPO_TABLES}",
+            "reinforce: got 'a [ppo] table beside it'; "
+            "expected [ppo] or [reinforce] alone: a tape belongs to one of them",
+        ),
+    ],
+)
+def test_a_bad_problem_is_refused_in_one_line(old: str, new: str, complaint: str) -> None:
+    assert TABLE.count(old) == 1
+    with pytest.raises(InputError) as refused:
+        parse_problem(TABLE.replace(old, new).encode(), "mine.toml")
+    assert str(refused.value) == f"mine.toml: {complaint}"
+
+
+def test_digests_of_problems_without_it_stay(
+    problems: dict[str, Problem], tapes: dict[str, Samples]
+) -> None:
+    """The tape of lesson 04 was drawn before there was a [reinforce] table; its header says so."""
+    recorded = "f7bd2f10556cca78f30acc5ecf65b49a829ed6b1dc7bc6f2f003507b4201a335"
+    assert tapes["posttraining-04"].problem_digest == recorded
+    assert problems["posttraining-04"].digest == recorded
+    assert tapes[LESSON].problem_digest == problems[LESSON].digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("scores = [1.0", "scores = [1.5"),
+        ("beta = 0.0", "beta = 0.5"),
+        ("rate = 0.15", "rate = 0.25"),
+        ("logits = [0.2", "logits = [0.25"),
+        ("[0.1, 0.0, 0.3]", "[0.1, 0.0, 0.35]"),
+        ("rollouts = 4", "rollouts = 5"),
+        ("samples = 8", "samples = 9"),
+        ("beta = 0.0", "beta = 0.0\nseed = 3"),
+    ],
+)
+def test_digest_changes_with_every_field(old: str, new: str) -> None:
+    before, after = (parse_problem(text.encode(), "m") for text in (TABLE, TABLE.replace(old, new)))
+    assert before.digest != after.digest
+
+
+@pytest.mark.parametrize(
+    ("problem", "objective"),
+    [
+        (GENERAL, REINFORCE),
+        (parse_problem(PPO_TABLES.encode(), "ppo"), PPO),
+        (
+            Problem(name="reward", reward=parse_problem(PPO_TABLES.encode(), "ppo").reward),
+            type(None),
+        ),
+    ],
+)
+def test_a_tape_belongs_to_what_is_sampled(problem: Problem, objective: type) -> None:
+    assert type(problem.tape) is objective
