@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.compare import Comparison, Divergence, worst_verdict
-from parity.report import LessonReport, Report, totals
+from parity.report import Diagnosis, LessonReport, Report, totals
 
 if TYPE_CHECKING:
     from parity.run import Finished
@@ -98,6 +98,8 @@ def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
         console.print(_sentence(lesson.first_divergence), markup=False)
     if lesson.blamed:
         console.print(f"outside the allowance against the oracle: {', '.join(lesson.blamed)}")
+    for diagnosis in lesson.diagnosis:
+        console.print(_diagnosed(diagnosis), markup=False)
     console.print()
 
 
@@ -145,6 +147,17 @@ def _cell(comparisons: Iterable[Comparison]) -> str:
 
 def _ratio(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0e}"
+
+
+def _diagnosed(diagnosis: Diagnosis) -> str:
+    name = diagnosis.implementation
+    if diagnosis.reason:
+        return f"{name} was not compared with the known faults: {diagnosis.reason}"
+    if not diagnosis.fault:
+        return f"{name} behaves like none of the {diagnosis.tried} known faults that part there"
+    others = diagnosis.indistinguishable
+    also = f"; here the same as {', '.join(others)}" if others else ""
+    return f"{name} behaves as fault `{diagnosis.fault}`: {diagnosis.sentence}{also}"
 
 
 def _sentence(parted: Divergence) -> str:

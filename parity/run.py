@@ -10,16 +10,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from parity import gate, points
 from parity.backends import MODULES, Progress, Workers, draw_samples, load_trace
 from parity.compare import worst_verdict
-from parity.errors import InputError
+from parity.errors import BackendError, InputError
 from parity.noise import REPLICAS, Expected
 from parity.points import Points
 from parity.problem import Problem
 from parity.quantities import expected
 from parity.replay import BATCH
-from parity.report import AllowedNoise, LessonReport, Report
+from parity.report import AllowedNoise, Diagnosis, LessonReport, Report
 from parity.samples import Samples
 from parity.trace import Trace
 from parity.worker import Evaluate, Job, Train
@@ -119,7 +121,11 @@ def run(
         judgements = []
         for case in cases:
             progress("gate", f"judging {case.problem.name}")
-            judgements.append(gate.judge(case, settings.allowed_noise))
+            judgement = gate.judge(case, settings.allowed_noise)
+            if judgement.verdict == "divergent":
+                diagnosed = _diagnosed(case, judgement, settings, progress)
+                judgement = msgspec.structs.replace(judgement, diagnosis=diagnosed)
+            judgements.append(judgement)
         report = _report(judgements, cases, settings)
         finished = Finished(cases, report)
         if draw:
@@ -270,6 +276,22 @@ def _jobs(
         for i in range(len(grids))
     ]
     return trained + evaluated
+
+
+def _diagnosed(
+    case: gate.Case, judgement: LessonReport, settings: Settings, progress: Progress
+) -> list[Diagnosis]:
+    """Compares whoever is to blame with the known faults; a failure here changes no verdict."""
+    from parity.diagnosis import diagnose
+
+    found = []
+    for name in judgement.blamed:
+        try:
+            diagnosis = diagnose(case, judgement.comparisons, name, settings.timeout, progress)
+        except BackendError as error:
+            diagnosis = Diagnosis(implementation=name, reason=str(error))
+        found.append(diagnosis)
+    return found
 
 
 def _environment() -> dict[str, str]:

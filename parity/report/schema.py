@@ -9,7 +9,7 @@ from parity.coverage import Coverage
 from parity.files import digest, write_whole
 from parity.invariants import Invariant
 
-__all__ = ["SCHEMA_VERSION", "AllowedNoise", "LessonReport", "Report"]
+__all__ = ["SCHEMA_VERSION", "AllowedNoise", "Diagnosis", "LessonReport", "Report"]
 
 SCHEMA_VERSION = 1
 
@@ -28,6 +28,26 @@ class AllowedNoise(msgspec.Struct, frozen=True, kw_only=True):
     quantities: list[str] = []
 
 
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What a divergent implementation behaves like.
+
+    Attributes:
+        implementation: which one.
+        fault: name of the known fault; empty where it behaves like none.
+        sentence: what that fault does.
+        indistinguishable: other faults that behave the same on this problem and these points.
+        tried: how many faults were tried.
+        reason: why none could be tried; empty otherwise.
+    """
+
+    implementation: str
+    fault: str = ""
+    sentence: str = ""
+    indistinguishable: list[str] = []
+    tried: int = 0
+    reason: str = ""
+
+
 class LessonReport(msgspec.Struct, frozen=True, kw_only=True):
     """The judgement of one problem.
 
@@ -44,6 +64,7 @@ class LessonReport(msgspec.Struct, frozen=True, kw_only=True):
         comparisons: every quantity of every pair, in every mode.
         invariants: what must hold inside one trace.
         coverage: what the traces exercised.
+        diagnosis: which known fault a divergent implementation behaves like.
     """
 
     lesson: str
@@ -58,6 +79,7 @@ class LessonReport(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: list[Comparison] = []
     invariants: list[Invariant] = []
     coverage: Coverage | None = None
+    diagnosis: list[Diagnosis] = []
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
