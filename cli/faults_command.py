@@ -1,6 +1,7 @@
 """`parity faults`."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +25,10 @@ def faults(
         Framework | None, typer.Option(help="Plant in this twin only; by default in each.")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the catalogue.")] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Draw the matrix: faults by layers (or FILE.png)."),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
     ] = 600.0,
@@ -33,15 +38,23 @@ def faults(
     Exit code 1 if a bug is missed or seen at the wrong place, or a rewrite raises an alarm.
     """
     from cli import progress, show_faults
+    from parity.errors import InputError
     from parity.faults import chosen, plant
 
     selected = chosen(names or [])
     if listing:
         show_faults.listing(selected)
         return 0
+    if figure and (figure.suffix not in (".svg", ".png") or not figure.parent.is_dir()):
+        raise InputError(f"--figure: got {figure}; expected FILE.svg or FILE.png in a folder")
+    if figure:  # matplotlib is missed now or not at all
+        from figures import render_faults
+        from parity.files import write_whole
     frameworks = [framework.value] if framework else [f.value for f in Framework]
     outcomes = []
     with progress.display(list(Framework), quiet=False) as stage:
         for outcome in plant(selected, frameworks, timeout, stage):
             outcomes.append(outcome)
+    if figure:
+        write_whole(figure, render_faults(outcomes, "png" if figure.suffix == ".png" else "svg"))
     return show_faults.matrix(selected, frameworks, outcomes)

@@ -4,6 +4,7 @@
 failed · 130 interrupted.
 """
 
+import os
 import signal
 import sys
 import traceback
@@ -13,9 +14,21 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import faults_command, figures_command, run_command, samples_command, schema_command
+from cli import (
+    check_command,
+    demo_command,
+    faults_command,
+    figures_command,
+    mechanics_command,
+    run_command,
+    samples_command,
+    schema_command,
+    twins_command,
+)
 
 __all__ = ["app", "main"]
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="parity",
@@ -50,7 +63,11 @@ def _parity(
 app.command("run")(run_command.run)
 app.add_typer(samples_command.app)
 app.command("figures")(figures_command.figures)
+app.command("check")(check_command.check)
 app.command("faults")(faults_command.faults)
+app.command("mechanics")(mechanics_command.mechanics)
+app.command("twins")(twins_command.twins)
+app.command("demo")(demo_command.demo)
 app.command("schema")(schema_command.schema)
 
 
@@ -60,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows a stand-in
             stream.reconfigure(errors="replace")
-    sys.exit(_run(arguments))
+    sys.exit(_flushed(_run(arguments)))
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -76,13 +93,26 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BackendError as error:
         return _say(3, *(f"  | {line}" for line in error.details.splitlines()), f"parity: {error}")
     except (KeyboardInterrupt, typer.Abort):
-        return _say(130, "parity: interrupted")
+        return _say(_INTERRUPTED, "parity: interrupted")
     except SystemExit:
         return 3  # nothing of ours calls sys.exit: typer does when its output pipe breaks
     except Exception as error:
         told = traceback.format_exc().splitlines()
         return _say(3, *told, f"parity: internal error: {type(error).__name__}: {error}")
+    if code == _INTERRUPTED:  # typer catches Ctrl-C itself and only returns this
+        return _say(_INTERRUPTED, "parity: interrupted")
     return code or 0
+
+
+def _flushed(code: int) -> int:
+    """Empties the output; where that fails, the interpreter would end with a code of its own."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from outside
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            code = 3 if stream is sys.stdout else code
+    return code
 
 
 def _usage(error: Any) -> int:

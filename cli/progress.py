@@ -19,7 +19,7 @@ def display(who: Sequence[str], *, quiet: bool) -> Iterator[Stage]:
         who: those who will report, in the order of their rows.
         quiet: show nothing.
     """
-    if quiet:
+    if quiet or sys.stderr is None:  # closed from outside
         yield lambda _who, _stage: None
     elif sys.stderr.isatty():
         with _live(who) as stage:

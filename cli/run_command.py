@@ -42,6 +42,11 @@ def run(
     ] = Format.TEXT,
     dtype: Annotated[Dtype, typer.Option(help="Floating dtype of the runs.")] = Dtype.FLOAT32,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Draw nothing.")] = False,
+    all_figures: Annotated[
+        bool,
+        typer.Option("--all-figures", help="Also draw agreement, margins and clipping."),
+    ] = False,
+    png: Annotated[bool, typer.Option("--png", help="Write a PNG beside every SVG.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
@@ -84,6 +89,9 @@ def run(
         raise InputError(f"{missing}: missing; expected together with {given}")
     if reason is not None and not reason.strip():
         raise InputError(f"--reason: got {reason!r}; expected the reason in words")
+    if no_figures and (all_figures or png):
+        given = "--all-figures" if all_figures else "--png"
+        raise InputError(f"{given}: got it together with --no-figures; expected one of the two")
     noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
     loaded = [load_problem(source) for source in problems or lessons()]
     settings = Settings(dtype.value, timeout, reuse_samples, noise)
@@ -93,7 +101,7 @@ def run(
             out,
             settings,
             report_stage,
-            draw=None if no_figures else lambda done: _draw(done, out),
+            draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
             meanwhile=None if no_figures else _import_renderer,
         )
     if output_format is Format.JSON:
@@ -104,25 +112,34 @@ def run(
 
 
 def _import_renderer() -> None:
-    import figures.draw  # noqa: F401  # a second of imports, while the backends are at work
+    import figures.gallery  # noqa: F401  # a second of imports, while the backends are at work
 
 
-def _draw(finished: "Finished", out: Path) -> None:
-    """Writes the figures of every lesson that matched."""
-    from figures import encode, generated_at, render
+def _draw(finished: "Finished", out: Path, everything: bool, png: bool) -> None:
+    """Writes the figures of every lesson that matched; says which of them cannot be drawn."""
+    from figures import drawings, encode, generated_at
     from figures.record import record
     from parity.files import write_whole
 
+    folder = out / "figures"
+    time = generated_at()
     for case, judgement in zip(finished.cases, finished.report.lessons, strict=True):
         if judgement.verdict != "match":
             continue
-        document = record(
-            case.problem,
-            case.traces,
-            report_digest=finished.report.digest,
-            verdict=judgement.verdict,
-            generated_at=generated_at(),
-        )
-        place = out / "figures" / case.problem.name
-        write_whole(place.with_name(f"{place.name}.json"), encode(document))
-        write_whole(place.with_name(f"{place.name}.svg"), render(document))
+        try:
+            document = record(
+                case.problem,
+                case.traces,
+                report_digest=finished.report.digest,
+                verdict=judgement.verdict,
+                generated_at=time,
+            )
+        except ValueError as error:  # both implementations agree on a number that is none
+            typer.echo(f"no figure of {error}", err=True)
+            continue
+        write_whole(folder / f"{document.lesson_id}.json", encode(document))
+        for name, content in drawings(document, case, everything=everything):
+            write_whole(folder / name, content)
+        if png:
+            for name, content in drawings(document, case, "png", everything=everything):
+                write_whole(folder / name, content)

@@ -7,20 +7,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from figures.agreement import draw_curves, draw_distances, render_agreement
     from figures.check import compare, recorded, redraw
+    from figures.clipping import draw_counts, draw_surrogate, render_clipping
+    from figures.diagram import Diagram, GraphPanel, TablePanel
     from figures.document import Record, encode, load
     from figures.draw import draw_bar, draw_line, render
+    from figures.faults import draw_faults, render_faults
+    from figures.gallery import drawings
+    from figures.margins import draw_margins, render_margins
+    from figures.mechanism import draw_graph, draw_table, render_mechanism
     from figures.panels import BarPanel, LinePanel, panel_allowances
     from figures.record import generated_at
     from figures.style import renderer_hash
 
 __all__ = [
     "BarPanel",
+    "Diagram",
+    "GraphPanel",
     "LinePanel",
     "Record",
+    "TablePanel",
     "compare",
     "draw_bar",
+    "draw_counts",
+    "draw_curves",
+    "draw_distances",
+    "draw_faults",
+    "draw_graph",
     "draw_line",
+    "draw_margins",
+    "draw_surrogate",
+    "draw_table",
+    "drawings",
     "encode",
     "generated_at",
     "load",
@@ -28,13 +47,25 @@ __all__ = [
     "recorded",
     "redraw",
     "render",
+    "render_agreement",
+    "render_clipping",
+    "render_faults",
+    "render_margins",
+    "render_mechanism",
     "renderer_hash",
 ]
 
 _HOMES = {
+    "agreement": ("draw_curves", "draw_distances", "render_agreement"),
     "check": ("compare", "recorded", "redraw"),
+    "clipping": ("draw_counts", "draw_surrogate", "render_clipping"),
+    "diagram": ("Diagram", "GraphPanel", "TablePanel"),
     "document": ("Record", "encode", "load"),
     "draw": ("draw_bar", "draw_line", "render"),
+    "faults": ("draw_faults", "render_faults"),
+    "gallery": ("drawings",),
+    "margins": ("draw_margins", "render_margins"),
+    "mechanism": ("draw_graph", "draw_table", "render_mechanism"),
     "panels": ("BarPanel", "LinePanel", "panel_allowances"),
     "record": ("generated_at",),
     "style": ("renderer_hash",),

@@ -1,6 +1,7 @@
 """Whether the committed figures still are what their numbers say, and their numbers what we get."""
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +25,40 @@ def recorded() -> dict[str, Path]:
 
 
 def redraw(path: Path) -> str | None:
-    """Draws a document again and compares it, byte for byte, with the SVG beside it.
+    """Draws a document again and compares it, byte for byte, with the SVGs beside it.
 
     Args:
-        path: the document; its figure has the same name with the ending .svg.
+        path: the document, LESSON.json; its figures are LESSON.svg and LESSON-mechanism.svg.
 
     Returns:
-        None if they are the same, else one line that says what differs.
+        None if they are the same, else one line that says what differs first.
 
     Raises:
-        InputError: the document is broken, or the figure cannot be read.
+        InputError: the document is broken, or a figure cannot be read.
     """
     document = load(path)
-    figure = path.with_suffix(".svg")
-    if not figure.exists():
-        return f"{figure.name}: missing; expected the drawing of {path.name}"
+    figures = {path.with_suffix(".svg"): "figures.draw:render"}
+    if document.diagram:
+        figures[path.with_name(f"{path.stem}-mechanism.svg")] = "figures.mechanism:render_mechanism"
+    for figure in figures:
+        if not figure.exists():
+            return f"{figure.name}: missing; expected the drawing of {path.name}"
     here = renderer_hash()
     if document.renderer_hash != here:
         return (
             f"rendererHash: got {document.renderer_hash[:12]}… (matplotlib "
             f"{document.environment.matplotlib}); expected {here[:12]}…, this renderer's"
         )
-    from figures.draw import render  # matplotlib only for what has come this far
+    for figure, renderer in figures.items():
+        module, _, function = renderer.partition(":")
+        drawn: bytes = getattr(import_module(module), function)(document)  # matplotlib only now
+        message = _differing(figure.name, read_bytes(figure), drawn)
+        if message:
+            return message
+    return None
 
-    committed, drawn = read_bytes(figure), render(document)
+
+def _differing(name: str, committed: bytes, drawn: bytes) -> str | None:
     if committed == drawn:
         return None
     offset = next(
@@ -55,7 +66,7 @@ def redraw(path: Path) -> str | None:
         min(len(committed), len(drawn)),
     )
     return (
-        f"{figure.name}: differs from its drawing at byte {offset} "
+        f"{name}: differs from its drawing at byte {offset} "
         f"({len(committed)} bytes committed, {len(drawn)} drawn)"
     )
 

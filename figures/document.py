@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from figures import diagram as diagrams
+from figures.diagram import Diagram
 from figures.panels import LinePanel, Panel
 from parity.errors import InputError
 from parity.files import digest, read_bytes
@@ -105,10 +107,10 @@ class Record(_Struct, frozen=True, omit_defaults=True):
     stdout: str
     data: Data
     parity: Agreement
-    diagram: dict[str, Any] | None = None
+    diagram: Diagram | None = None
 
 
-def content_hash(data: Data, diagram: Any) -> str:
+def content_hash(data: Data, diagram: Diagram | None) -> str:
     """Returns the SHA-256 of `{"data": …, "diagram": …}` as canonical JSON (null: no diagram)."""
     return digest({"data": data, "diagram": diagram})
 
@@ -138,10 +140,16 @@ def load(path: Path) -> Record:
 
 
 _INSTEAD = {
-    "Invalid": "line or bar",  # the only names to choose from are the kinds of panel
     "Number": "a number within float64",
 }
 """What msgspec's complaints that open with these words expect, though they do not say so."""
+
+_CHOICES = {
+    "data": "line or bar",
+    "panel": "table or graph",
+    "nodes": "data, state, fixed or result",
+}
+"""What may stand in the field to choose from that is nearest to one of these names."""
 
 
 def _explain(message: str, raw: Any) -> str:
@@ -158,6 +166,9 @@ def _explain(message: str, raw: Any) -> str:
         return f"{field}: got {reprlib.repr(value[about[2]])}; expected no such field"
     expected = complaint.removeprefix("Expected ").replace("`", "").split(", got")[0]
     expected = _INSTEAD.get(expected.split()[0], expected)
+    if complaint.startswith("Invalid"):
+        parts = [part for part in re.split(r"[.\[]", field) if part in _CHOICES]
+        expected = _CHOICES[parts[-1]] if parts else expected
     return f"{field or 'document'}: got {reprlib.repr(value)}; expected {expected}"
 
 
@@ -177,6 +188,9 @@ def _misfits(document: Record) -> Iterator[tuple[str, Any, str]]:
     if len(document.parity.panels) != len(document.data.panels):
         expectation = f"{len(document.data.panels)} entries, one per panel of the data"
         yield "parity.panels", len(document.parity.panels), expectation
+    if document.diagram:
+        for field, value, expectation in diagrams.misfits(document.diagram):
+            yield f"diagram.{field}", value, expectation
     found = content_hash(document.data, document.diagram)
     if document.content_hash != found:
         yield "contentHash", document.content_hash, f"{found} for this data and diagram"

@@ -1,29 +1,24 @@
 """The drawing of a record: panels on axes, and the whole figure as SVG or PNG."""
 
-import io
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
-from typing import Literal
-from xml.sax.saxutils import escape
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from figures.canvas import STEPS, Image, heading, label, paint
 from figures.document import Record
 from figures.panels import BarPanel, LinePanel, Panel
-from figures.style import COLOURS, MUTED, RC, SIZES
+from figures.style import COLOURS, MUTED, NAMES, SIZES
+from figures.text import few_digits
 
 __all__ = ["draw_bar", "draw_line", "render"]
 
-_STEPS = (1, 2, 2.5, 5, 10)
 _GROUP = 0.64  # width of a group of bars; groups are 1 apart
-_NAME = 48  # characters of the heading that fit
 _SMALL = 8  # points, as the tick labels
 _EM = 0.58  # width of DejaVu Sans' average character, in font sizes
-_NAMES = {"jax": "JAX", "torch": "PyTorch"}
 
 
 def draw_line(axes: Axes, panel: LinePanel) -> Axes:
@@ -39,11 +34,11 @@ def draw_line(axes: Axes, panel: LinePanel) -> Axes:
     marker = "o" if len(panel.x) == 1 else ""  # a curve through one point is invisible
     for series, colour in zip(panel.series, _colours(panel), strict=True):
         axes.plot(series.x, series.y, color=colour, marker=marker, label=series.label)
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=_STEPS, integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=STEPS, integer=True, min_n_ticks=1))
     axes.margins(x=0.02)
     if len(panel.series) > 1:
         axes.legend(loc="best")
-    return _label(axes, panel)
+    return label(axes, panel.xlabel, panel.ylabel)
 
 
 def draw_bar(axes: Axes, panel: BarPanel) -> Axes:
@@ -72,31 +67,19 @@ def draw_bar(axes: Axes, panel: BarPanel) -> Axes:
     gap = max(0.6, 0.02 * groups)
     axes.set_xlim(panel.x[0] - gap, panel.x[-1] + gap)
     axes.margins(y=0.14)  # room for the values
-    axes.yaxis.set_major_formatter(lambda value, _: _number(value, 6))
+    axes.yaxis.set_major_formatter(lambda value, _: few_digits(value, 6))
     axes.set_title(panel.title, loc="left", y=1.0, pad=19)
     if len(panel.series) > 1:
         axes.legend(
             loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=len(panel.series), borderpad=0.2
         )
-    return _label(axes, panel)
+    return label(axes, panel.xlabel, panel.ylabel)
 
 
 def _colours(panel: Panel) -> Iterator[str]:
     """Returns a colour per series; the last series is the trained one, always in the first."""
     last = len(panel.series) - 1
     return (COLOURS[(last - number) % len(COLOURS)] for number in range(last + 1))
-
-
-def _label(axes: Axes, panel: Panel) -> Axes:
-    axes.set_xlabel(panel.xlabel)
-    # upright words above the axis: a turned label of this length would be longer than the axis
-    axes.set_ylabel(panel.ylabel, rotation=0, ha="left", va="bottom")
-    axes.yaxis.set_label_coords(0.0, 1.04)
-    axes.yaxis.get_offset_text().set(x=1.0, ha="right")  # "1e−7+…", out of the label's way
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
-    axes.grid(axis="y")
-    axes.set_axisbelow(True)
-    return axes
 
 
 def _room(points: float) -> int:
@@ -106,7 +89,7 @@ def _room(points: float) -> int:
 
 def _write_values(axes: Axes, centres: Sequence[float], y: Sequence[float], width: float) -> None:
     """Writes each value at the end of its bar, if all of them fit side by side."""
-    texts = [_number(value) for value in y]
+    texts = [few_digits(value) for value in y]
     if max(map(len, texts)) > _room(width):
         return
     for x, value, text in zip(centres, y, texts, strict=True):
@@ -120,10 +103,6 @@ def _write_values(axes: Axes, centres: Sequence[float], y: Sequence[float], widt
             va="bottom" if upwards else "top",
             fontsize=_SMALL,
         )
-
-
-def _number(value: float, digits: int = 3) -> str:
-    return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _thin(labels: Sequence[str], spacing: float) -> tuple[int, list[str]]:
@@ -147,36 +126,19 @@ def _fold(label: str) -> tuple[str, ...]:
     return label[:middle], label[middle + 1 :]
 
 
-def render(record: Record, image: Literal["svg", "png"] = "svg") -> bytes:
+def render(record: Record, image: Image = "svg") -> bytes:
     """Draws a record: curves side by side, bars below them, the verdict at the foot.
-
-    The user's own matplotlib settings neither matter nor change. Same record, same bytes, as long
-    as `figures.style.renderer_hash` is the same.
 
     Args:
         record: what to draw.
         image: svg, or png to look at.
 
     Returns:
-        The file's content.
+        The file's content. Same record, same bytes, as long as `figures.style.renderer_hash` is
+        the same.
     """
-    defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"}
-    with matplotlib.rc_context(defaults | RC):
-        figure = _figure(record)
-        content = io.BytesIO()
-        if image == "png":
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-            figure.dpi = SIZES["png_dots_per_inch"]
-            canvas = FigureCanvasAgg(figure)
-            canvas.print_png(content, metadata={"Software": None})  # type: ignore[no-untyped-call]
-            return content.getvalue()
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-        # not through savefig, which draws everything twice
-        nothing = {"Creator": None, "Date": None, "Format": None, "Type": None}
-        FigureCanvasSVG(figure).print_svg(content, metadata=nothing)  # type: ignore[no-untyped-call]
-    return _describe(content.getvalue().decode(), record).encode()
+    sentences = [*chain.from_iterable(map(_sentences, record.data.panels)), _footer(record)]
+    return paint(lambda: _figure(record), image, record.lesson_id, sentences)
 
 
 def _figure(record: Record) -> Figure:
@@ -201,11 +163,7 @@ def _figure(record: Record) -> Figure:
             else:
                 draw_bar(axes, panel)
         top -= used
-    edge = SIZES["right"] / width
-    name = record.lesson_id
-    name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-    figure.text(edge, 1 - 0.26 / height, name, fontsize=11, fontweight="bold")
-    figure.text(edge, 0.14 / height, _footer(record), fontsize=_SMALL, color=MUTED)
+    heading(figure, record.lesson_id, _footer(record))
     return figure
 
 
@@ -223,21 +181,11 @@ def _rows(panels: Sequence[Panel]) -> Iterator[list[Panel]]:
 def _footer(record: Record) -> str:
     parity = record.parity
     largest = max(panel.largest_difference for panel in parity.panels)
-    names = [_NAMES.get(name, name) for name in (parity.reference, parity.other)]
+    names = [NAMES.get(name, name) for name in (parity.reference, parity.other)]
     return (
         f"{names[0]} and {names[1]} agree: largest difference {largest:.2g} · "
         f"report {parity.report_digest[:8]}"
     )
-
-
-def _describe(svg: str, record: Record) -> str:
-    """Puts a title and a description, for readers who cannot see it, behind the root's tag."""
-    lines = [*chain.from_iterable(map(_sentences, record.data.panels)), _footer(record)]
-    title = f"<title>{escape(record.lesson_id)}</title>"
-    description = f"<desc>{escape(' '.join(f'{line}.' for line in lines))}</desc>"
-    head, root, rest = svg.partition("<svg ")
-    attributes, close, body = rest.partition(">")
-    return f'{head}{root}role="img" {attributes}{close}\n {title}\n {description}{body}'
 
 
 def _sentences(panel: Panel) -> Iterator[str]:

@@ -19,6 +19,7 @@ __all__ = [
     "panel_allowances",
     "panel_values",
     "panels",
+    "plan",
 ]
 
 T = TypeVar("T")
@@ -111,7 +112,8 @@ class Source(NamedTuple):
 Plan = tuple[Panel, tuple[Source, ...]]  # a panel, its series still empty, and their sources
 
 
-def _plan(problem: Problem) -> Iterator[Plan]:
+def plan(problem: Problem) -> Iterator[Plan]:
+    """Yields the panels of a problem without values, each with the sources of its series."""
     if problem.ppo:
         yield from _policy("ppo", problem.ppo, "expected learned reward", start=(0, 0))
     if problem.reinforce:
@@ -207,13 +209,13 @@ def panels(problem: Problem, arrays: Named) -> tuple[Panel, ...]:
                 for series, source in zip(panel.series, sources, strict=True)
             ),
         )
-        for panel, sources in _plan(problem)
+        for panel, sources in plan(problem)
     )
 
 
 def panel_values(problem: Problem, arrays: Named) -> list[list[NDArray[Any]]]:
     """Returns the values [panel][series][point] that `panels` would show."""
-    return [[source.values(arrays) for source in sources] for _, sources in _plan(problem)]
+    return [[source.values(arrays) for source in sources] for _, sources in plan(problem)]
 
 
 def panel_allowances(
@@ -230,5 +232,5 @@ def panel_allowances(
         values: the oracle's values, or a trace's, quantity to array.
     """
     return [
-        [source.allowance(allowed, values) for source in sources] for _, sources in _plan(problem)
+        [source.allowance(allowed, values) for source in sources] for _, sources in plan(problem)
     ]

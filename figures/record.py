@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from figures.document import Agreement, Data, Environment, PanelAgreement, Record, content_hash
+from figures.lessons import diagram
 from figures.panels import panel_values, panels
 from figures.style import renderer_hash
 from parity.errors import InputError
@@ -53,10 +54,11 @@ def record(
     for place, value in _values(data):
         if not math.isfinite(value):
             raise ValueError(f"{problem.name}: {place}: got {value}; only finite numbers are drawn")
+    mechanism = diagram(problem)
     return Record(
         schema_version=1,
         lesson_id=problem.name,
-        content_hash=content_hash(data, None),
+        content_hash=content_hash(data, mechanism),
         renderer_hash=renderer_hash(),
         kind="executed",
         generated_at=generated_at,
@@ -78,6 +80,7 @@ def record(
             other=_OTHER,
             panels=tuple(_agreements(problem, shown, other)),
         ),
+        diagram=mechanism,
     )
 
 

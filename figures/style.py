@@ -4,18 +4,64 @@ Plain data, without matplotlib: whoever writes a record needs the renderer's has
 """
 
 from importlib.metadata import version
+from typing import Any
 
+from figures.diagram import Tone
 from parity.files import digest
 
-__all__ = ["COLOURS", "INK", "MUTED", "RC", "SIZES", "renderer_hash"]
+__all__ = [
+    "BAND",
+    "COLOURS",
+    "INK",
+    "MUTED",
+    "NAMES",
+    "RC",
+    "SIZES",
+    "SKETCHES",
+    "TONES",
+    "renderer_hash",
+]
 
-_RENDERER_VERSION = 1  # raised with every change of draw.py that moves a byte of its output
+_RENDERER_VERSION = 2  # raised with every change that moves a byte of a record's drawings
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7")
 """Okabe and Ito 2008; the first two also differ in lightness, which grey print needs."""
 
 INK = "#222222"
 MUTED = "#5F5F5F"  # 6.4 : 1 on white
+
+NAMES = {"jax": "JAX", "torch": "PyTorch"}
+"""How implementations are called where people read."""
+
+SKETCHES: tuple[dict[str, Any], ...] = (
+    {"color": COLOURS[0], "linestyle": "-", "linewidth": 1.8},
+    {"color": COLOURS[3], "linestyle": (0, (3, 1.5)), "linewidth": 1.8},
+    {"color": COLOURS[2], "linestyle": (0, (1, 1)), "linewidth": 1.8},
+)
+"""Lines of implementations, in the order of their traces: by colour and by dashes."""
+
+BAND: dict[str, Any] = {"color": "#E4E4E4", "linewidth": 0}
+"""What lies within the allowance."""
+
+TONES: dict[Tone, dict[str, Any]] = {
+    "data": {
+        **{"face": "#FFFFFF", "edge": MUTED, "line": "-", "weight": 1.0, "inner": 0.0},
+        **{"stripe": "#F4F4F4", "meaning": "given or computed"},
+    },
+    "state": {
+        **{"face": "#D9ECF7", "edge": COLOURS[0], "line": "-", "weight": 2.6, "inner": 0.0},
+        "meaning": "changes in training",
+    },
+    "fixed": {
+        **{"face": "#FDEBC8", "edge": "#8F5B00", "line": (0, (4, 2)), "weight": 1.4, "inner": 0.0},
+        "meaning": "never changes",
+    },
+    "result": {
+        **{"face": "#D5EFE6", "edge": "#00664B", "line": "-", "weight": 1.0, "inner": 2.5},
+        "meaning": "is minimised",
+    },
+}
+"""Boxes of diagrams: by colour and by outline (thin, thick, dashed, double), for grey print."""
 
 SIZES = {
     "width": 6.4,
@@ -71,7 +117,8 @@ def renderer_hash() -> str:
 
     That is the renderer's version, this style and the version of matplotlib, as canonical JSON.
     """
-    style = {"rc": RC, "sizes": SIZES, "colours": COLOURS, "ink": INK, "muted": MUTED}
+    colours = {"colours": COLOURS, "ink": INK, "muted": MUTED, "tones": TONES}
+    style = {"rc": RC, "sizes": SIZES, **colours}
     return digest(
         {
             "renderer": _RENDERER_VERSION,

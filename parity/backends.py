@@ -23,7 +23,9 @@ from parity.trace import Trace
 from parity.worker import Draw, Event, Job, Order
 
 __all__ = [
+    "CALLED",
     "FAULT_MODULES",
+    "MECHANIC_MODULES",
     "MODULES",
     "Done",
     "Progress",
@@ -38,6 +40,16 @@ MODULES = {"jax": "jax_impl.backend", "torch": "torch_impl.backend"}
 
 FAULT_MODULES = {"jax": "jax_impl.faults", "torch": "torch_impl.faults"}
 """Implementation to the module of its known bugs."""
+
+MECHANIC_MODULES = {"jax": "jax_impl.mechanics", "torch": "torch_impl.mechanics"}
+"""Implementation to the module that computes its mechanics."""
+
+CALLED = {
+    "torch": ("torch_impl.adapt", "torch_impl.backend"),
+    "jax": ("jax_impl.adapt", "jax_impl.backend"),
+    "numpy": ("parity.plain", "parity.plain"),
+}
+"""Framework of a user's function to the modules that adapt and evaluate it."""
 
 Progress = Callable[[str, str], None]
 
@@ -101,7 +113,7 @@ class Workers:
         self._folder = tempfile.TemporaryDirectory(prefix="parity-")
         try:
             for backend, jobs in self._jobs.items():
-                self._start(backend, Order(MODULES[backend], self._dtype, jobs))
+                self._start(backend, Order(MODULES.get(backend, ""), self._dtype, jobs))
         except BaseException:
             self.close()
             raise
@@ -160,7 +172,8 @@ class Workers:
                 raise BackendError(late, reason, self._stderr(late)) from None
             if event is None:
                 if left[backend]:
-                    reason = failed.get(backend) or self._ending(backend)
+                    ending = self._ending(backend)  # by then the last of its stderr is there
+                    reason = failed.get(backend) or ending
                     raise BackendError(backend, reason, self._stderr(backend))
             elif event.done is None:
                 failed[backend] = event.failed
@@ -171,7 +184,10 @@ class Workers:
                 yield Done(backend, event.done)
 
     def _ending(self, backend: str) -> str:
-        code = self._processes[backend].wait()
+        try:
+            code = self._processes[backend].wait(max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return f"said nothing more within {self._timeout:g} s"
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return f"crashed with exit code {code}" if code else "ended before its jobs were done"

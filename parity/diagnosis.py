@@ -18,7 +18,7 @@ from parity.report import Diagnosis
 from parity.trace import Trace
 from parity.worker import Job, Plant
 
-__all__ = ["behaves_as", "diagnose", "suspects"]
+__all__ = ["alike", "behaves_as", "diagnose", "suspects"]
 
 
 def suspects(comparisons: list[Comparison], implementation: str) -> list[Fault]:
@@ -119,6 +119,12 @@ def behaves_as(case: Case, implementation: str, run: Trace, probes: list[Trace])
         for name in _shared(mine.quantities, planted.quantities)
     ]
     return bool(shared) and all(_alike(*values) for values in shared)
+
+
+def alike(mine: Trace, planted: Trace, oracle: Expected) -> bool:
+    """Whether every value that both have agrees, within the allowance, at the same points."""
+    names = list(_shared(mine.quantities, planted.quantities))
+    return bool(names) and all(_alike(mine[n], planted[n], oracle, n) for n in names)
 
 
 def _shared(mine: Mapping[str, Any], planted: Mapping[str, Any]) -> Iterator[str]:

@@ -191,6 +191,13 @@ class Bounded(NDArrayOperatorsMixin):
         return Bounded(value, error + own * (np.abs(value) + error))
 
 
+def _error_of_larger(a: Bounded, b: Bounded) -> Array:
+    """Error of max(a, b): that of the larger one where the other cannot reach it."""
+    apart = np.abs(a.value - b.value) > a.error + b.error
+    larger = np.where(a.value > b.value, a.error, b.error)
+    return np.where(apart, larger, np.maximum(a.error, b.error))
+
+
 _ERROR_OF: dict[Any, Callable[..., tuple[Array, float]]] = {
     np.add: lambda _, a, b: (a.error + b.error, 1),
     np.subtract: lambda _, a, b: (a.error + b.error, 1),
@@ -207,8 +214,8 @@ _ERROR_OF: dict[Any, Callable[..., tuple[Array, float]]] = {
     np.log1p: lambda _, a: (a.error / (1 + a.value - a.error), FUNCTION_ULPS),
     np.negative: lambda _, a: (a.error, 0),
     np.absolute: lambda _, a: (a.error, 0),
-    np.maximum: lambda _, a, b: (np.maximum(a.error, b.error), 0),
-    np.minimum: lambda _, a, b: (np.maximum(a.error, b.error), 0),
+    np.maximum: lambda _, a, b: (_error_of_larger(a, b), 0),
+    np.minimum: lambda _, a, b: (_error_of_larger(-a, -b), 0),
 }
 
 

@@ -14,9 +14,22 @@ from typing import Any
 
 import msgspec
 
+from parity.calling import Call, answer
+from parity.deriving import Derive, Gather, derive, gather
 from parity.problem import Problem
 
-__all__ = ["Draw", "Evaluate", "Event", "Job", "Order", "Plant", "Train", "main"]
+__all__ = [
+    "Draw",
+    "Evaluate",
+    "Event",
+    "Job",
+    "Order",
+    "Plant",
+    "Rerun",
+    "Show",
+    "Train",
+    "main",
+]
 
 
 class Train(msgspec.Struct, frozen=True, tag=True):
@@ -28,10 +41,19 @@ class Train(msgspec.Struct, frozen=True, tag=True):
 
 
 class Evaluate(msgspec.Struct, frozen=True, tag=True):
-    """Evaluate an objective at the points of a file and save the trace."""
+    """Evaluate an objective at the points of a file and save the trace.
+
+    Attributes:
+        points: the file.
+        output: where the trace goes.
+        module: the twin's known bugs, where one is to be evaluated, op by op.
+        fault: its name.
+    """
 
     points: str
     output: str
+    module: str = ""
+    fault: str = ""
 
 
 class Draw(msgspec.Struct, frozen=True, tag=True):
@@ -64,14 +86,48 @@ class Plant(msgspec.Struct, frozen=True, tag=True):
     output: str
 
 
-Job = Train | Evaluate | Draw | Plant
+class Rerun(msgspec.Struct, frozen=True):
+    """A run that a mechanic reads, honest or with a known bug.
+
+    Attributes:
+        problem: to be trained.
+        samples: the tape to replay.
+        module: the twin's known bugs.
+        fault: name of one; empty for none.
+    """
+
+    problem: Problem
+    samples: str | None
+    module: str
+    fault: str
+
+
+class Show(msgspec.Struct, frozen=True, tag=True):
+    """Compute the table of one mechanic and save it.
+
+    Attributes:
+        module: the twin's mechanics.
+        name: which.
+        given: its numbers.
+        runs: the runs that it reads.
+        output: one array for each group of rows; the header holds the versions.
+    """
+
+    module: str
+    name: str
+    given: dict[str, Any]
+    runs: dict[str, Rerun]
+    output: str
+
+
+Job = Train | Evaluate | Draw | Plant | Call | Show | Derive | Gather
 
 
 class Order(msgspec.Struct, frozen=True):
     """Everything that one process is to do.
 
     Attributes:
-        module: the backend's module.
+        module: the backend's module; empty where the jobs bring their own.
         dtype: float32 or float64.
         jobs: done one after the other.
     """
@@ -102,7 +158,7 @@ def main() -> None:
         order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
         say(Event(stage="importing"))
         try:
-            backend = importlib.import_module(order.module)
+            backend = importlib.import_module(order.module) if order.module else None
         except ModuleNotFoundError as error:
             say(Event(failed=f"{error.name} is not installed"))
             raise
@@ -112,6 +168,9 @@ def main() -> None:
 
 
 def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
+    import numpy as np
+
+    from parity.files import write_arrays
     from parity.points import Points
     from parity.samples import Samples
 
@@ -121,10 +180,23 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
             say(Event(stage=f"training {problem.name}"))
             tape = Samples.load(Path(samples)) if samples else None
             backend.train(problem, tape, dtype).save(output)
-        case Evaluate(points):
+        case Evaluate(points, _, module, fault):
             grid = Points.load(Path(points))
-            say(Event(stage=f"evaluating {grid.objective} points"))
-            backend.evaluate(grid, dtype).save(output)
+            say(Event(stage=f"evaluating {fault or grid.objective} points"))
+            if fault:
+                pieces = importlib.import_module(module).FAULTS[fault]
+                with backend.op_by_op():
+                    backend.evaluate(grid, dtype, pieces).save(output)
+            else:
+                backend.evaluate(grid, dtype).save(output)
+        case Call(target=target):
+            say(Event(stage=f"calling {target}"))
+            answer(job, dtype)
+        case Derive(target=target):
+            say(Event(stage=f"calling {target}"))
+            derive(job, dtype)
+        case Gather():
+            gather(job)
         case Plant(module, fault, problem, samples, files, compiled, prefix):
             say(Event(stage=f"planting {fault}" if fault else f"training {problem.name}"))
             pieces = importlib.import_module(module).FAULTS[fault] if fault else backend.PIECES
@@ -134,14 +206,30 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
                 with nullcontext() if position < compiled else backend.op_by_op():
                     evaluated = backend.evaluate(Points.load(Path(file)), dtype, pieces)
                 evaluated.save(Path(f"{prefix}.{position}"))
+        case Show(module, name, given, runs):
+            say(Event(stage=f"computing {name}"))
+            traces = {key: _rerun(run, backend, dtype) for key, run in runs.items()}
+            rows = importlib.import_module(module).show(name, given, traces)
+            arrays = {group: np.asarray(values) for group, values in rows.items()}
+            write_arrays(output, backend.environment(), arrays)
         case Draw(problem, seed):
             say(Event(stage=f"drawing samples of {problem.name}"))
             backend.draw(problem, seed).save(output)
 
 
+def _rerun(run: Rerun, backend: Any, dtype: str) -> dict[str, Any]:
+    from parity.samples import Samples
+
+    pieces = importlib.import_module(run.module).FAULTS[run.fault] if run.fault else backend.PIECES
+    tape = Samples.load(Path(run.samples)) if run.samples else None
+    trace = backend.train(run.problem, tape, dtype, pieces)
+    return {name: trace[name] for name in trace.quantities}
+
+
 def _end_with_parent() -> None:
     """Standard input is a pipe that the parent never writes to: it ends when the parent does."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # not sys.stdin, whose lock would be held while the interpreter ends
+        pass
     os._exit(1)
 
 

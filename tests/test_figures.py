@@ -1,3 +1,4 @@
+import hashlib
 import json
 import math
 import subprocess
@@ -21,6 +22,7 @@ import figures.style
 from figures.check import compare, redraw
 from figures.document import Record, content_hash, encode, load
 from figures.draw import draw_bar, draw_line, render
+from figures.mechanism import render_mechanism
 from figures.panels import BarPanel, LinePanel, LineSeries, Series, panel_allowances
 from figures.record import generated_at, record
 from parity.errors import InputError
@@ -144,8 +146,8 @@ def test_fields_are_those_of_the_recorded_documents_and_parity() -> None:
     document = plain(make_record(PAIRS))
     assert list(document) == [
         *("schemaVersion", "lessonId", "contentHash", "rendererHash", "kind", "generatedAt"),
-        *("provenance", "environment", "stdout", "data", "parity"),
-    ]  # no diagram yet
+        *("provenance", "environment", "stdout", "data", "parity", "diagram"),
+    ]
     assert document["environment"] == {
         **{"backend": "cpu", "deviceCount": 1, "jax": "0.9.2", "torch": "2.13.0"},
         **{"numpy": "2.4.4", "matplotlib": matplotlib.__version__},
@@ -180,11 +182,12 @@ def test_what_cannot_be_drawn_is_refused(value: float) -> None:
 def test_content_hash_covers_data_and_diagram_and_nothing_else() -> None:
     document = make_record(PAIRS)
     raw = plain(document)
-    content = {"data": raw["data"], "diagram": None}
-    assert content_hash(msgspec.convert(content["data"], type(document.data)), None) == (
-        document.content_hash
-    )
-    assert content_hash(document.data, {"title": "t"}) != document.content_hash
+    content = msgspec.json.encode({"data": raw["data"], "diagram": raw["diagram"]}, order="sorted")
+    assert hashlib.sha256(content).hexdigest() == document.content_hash  # as docs/figures.md says
+    assert document.diagram is not None
+    other = msgspec.structs.replace(document.diagram, title="another")
+    assert content_hash(document.data, other) != document.content_hash
+    assert content_hash(document.data, None) != document.content_hash
     assert make_record(PAIRS, {"dpo/loss": [0.25, 0.5, 0.7]}).content_hash != document.content_hash
     drifted = make_record(PAIRS, torch={"dpo/loss": [0.25, 0.5, 0.7]})
     assert drifted.content_hash == document.content_hash
@@ -252,6 +255,29 @@ PANEL = ("data", "panels", 0)
         (lambda raw: raw.pop("parity"), "parity: missing; expected a value"),
         (lambda raw: raw["parity"].pop("panels"), "parity.panels: missing; expected a value"),
         (_set(*PANEL, "kind", to="pie"), "data.panels[0].kind: got 'pie'; expected line or bar"),
+        (
+            _set("diagram", "panel", "kind", to="pie"),
+            "diagram.panel.kind: got 'pie'; expected table or graph",
+        ),
+        (
+            _set("diagram", "panel", "nodes", 1, "tone", to="loud"),
+            "diagram.panel.nodes[1].tone: got 'loud'; expected data, state, fixed or result",
+        ),
+        (_set("diagram", "panel", "nodes", 1, "id", to="pairs"), "diagram.panel.nodes[1].id: got"),
+        (_set("diagram", "panel", "nodes", 1, "x", to=1.0), "diagram.panel.nodes[1].x: got 1.0;"),
+        (
+            _set("diagram", "panel", "nodes", 1, "x", to=6.0),
+            "diagram.panel.nodes[2]: got 'ref'; expected a box that does not cover policy",
+        ),
+        (
+            _set("diagram", "panel", "edges", 0, "to", to="nowhere"),
+            "diagram.panel.edges[0].to: got 'nowhere'; expected one of pairs, policy, ref,",
+        ),
+        (
+            _set("diagram", "panel", "edges", 0, "to", to="pairs"),
+            "diagram.panel.edges[0].to: got 'pairs'; expected another node",
+        ),
+        (_set("diagram", "title", to="other"), "contentHash: got '"),
         (_set(*PANEL, "x", 1, to="b"), "data.panels[0].x[1]: got 'b'; expected int"),
         (
             _set(*PANEL, "series", 0, "y", 2, to=None),
@@ -435,7 +461,16 @@ def test_a_committed_figure_is_redrawn_byte_for_byte(tmp_path: Path) -> None:
     assert redraw(path) == f"{figure.name}: missing; expected the drawing of pairs.json"
     drawing = render(document)
     figure.write_bytes(drawing)
+    mechanism = tmp_path / "pairs-mechanism.svg"
+    assert redraw(path) == f"{mechanism.name}: missing; expected the drawing of pairs.json"
+    diagram = render_mechanism(document)
+    mechanism.write_bytes(diagram)
     assert redraw(path) is None
+    mechanism.write_bytes(diagram[:400] + b"!" + diagram[401:])
+    assert (redraw(path) or "").startswith(
+        f"{mechanism.name}: differs from its drawing at byte 400 "
+    )
+    mechanism.write_bytes(diagram)
     figure.write_bytes(drawing[:300] + b"!" + drawing[301:])
     assert "differs from its drawing at byte 300 " in (redraw(path) or "")
     figure.write_bytes(drawing + b"\n")

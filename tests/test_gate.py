@@ -348,9 +348,8 @@ def mutilated(trace: Trace, name: str) -> Iterator[tuple[str, str, Trace]]:
     yield "removed", "inconclusive", with_quantity(trace, name, None)
     yield "emptied", "inconclusive", with_values(trace, name, values[:0])
     yield "given another axis", "divergent", with_values(trace, name, values[None])
-    yield "flattened", "divergent", with_values(trace, name, values.reshape(-1, 1))
     yield "given another dtype", "divergent", with_values(trace, name, values.astype(wider))
-    yield "cut short", "divergent", with_values(trace, name, values[:1].repeat(99, axis=0))
+    yield "made longer", "divergent", with_values(trace, name, values[:1].repeat(99, axis=0))
     kind = "count" if quantity.kind != "count" else "value"
     yield "another kind", "divergent", with_quantity(trace, name, replace(quantity, kind=kind))
     axes = tuple(reversed(("odd", *quantity.axes[1:])))

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.errors import InputError
-from parity.problem import DPO, PPO, Problem, Reward, lessons, load_problem, parse_problem
+from parity.problem import (
+    DPO,
+    PPO,
+    REINFORCE,
+    Problem,
+    Reward,
+    lessons,
+    load_problem,
+    parse_problem,
+)
 
 SMALL = """\
 name = "small"
@@ -40,6 +49,20 @@ preferences = [[2, 1]]
 updates = 12
 rate = 0.7
 beta = 0.35
+"""
+
+SCORED = """\
+name = "scored"
+
+[reinforce]
+logits = [0.3, 0.0]
+reference_logits = [0.0, 0.1]
+scores = [1.0, -1.0]
+rollouts = 3
+samples = 4
+rate = 0.5
+beta = 0.8
+seed = 7
 """
 
 REFERENCE, ROW = "ppo.reference_logits", "reward.features"
@@ -159,6 +182,37 @@ def test_bad_input_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "field_and_value", "expectation"),
+    [
+        ("samples = 4", "samples = 0", "reinforce.samples: got 0", "int >= 1"),
+        ("samples = 4", "epochs = 4", "reinforce.epochs: got 4", "no such field"),
+        ("scores = [1.0, -1.0]", "", "reinforce.scores: missing", "a value"),
+        ("[1.0, -1.0]", "[1.0, nan]", "reinforce.scores[1]: got nan", FINITE),
+        (
+            "[1.0, -1.0]",
+            "[1.0]",
+            "reinforce.scores: got (1.0,)",
+            "2 scores, as many as reinforce.logits",
+        ),
+        (
+            "[0.0, 0.1]",
+            "[0.0]",
+            "reinforce.reference_logits: got (0.0,)",
+            "2 logits, as many as reinforce.logits",
+        ),
+        ("beta = 0.8", "beta = -1", "reinforce.beta: got -1", "float >= 0.0"),
+    ],
+)
+def test_bad_reinforce_input_is_refused_in_one_line(
+    old: str, new: str, field_and_value: str, expectation: str
+) -> None:
+    assert SCORED.count(old) == 1
+    with pytest.raises(InputError) as refused:
+        parse_problem(SCORED.replace(old, new).encode(), "bad.toml")
+    assert str(refused.value) == f"bad.toml: {field_and_value}; expected {expectation}"
+
+
+@pytest.mark.parametrize(
     ("document", "reason"),
     [
         ("", "problem: got {}; expected at least one of the tables"),
@@ -174,6 +228,10 @@ def test_bad_input_is_refused_in_one_line(
         (
             f'samples = "tape.safetensors"\n{SMALL[SMALL.index("[dpo]") :]}',
             "samples: got 'tape.safetensors'; expected none without a [ppo]",
+        ),
+        (
+            SMALL + SCORED[SCORED.index("[reinforce]") :],
+            "reinforce: got 'a [ppo] table beside it'; expected [ppo] or [reinforce] alone",
         ),
         (SMALL[SMALL.index("[ppo]") :], "ppo: got 'no [reward]'; expected a [reward] table"),
     ],
@@ -352,19 +410,23 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-MATHEMATICS = list(leaves(msgspec.to_builtins(WHOLE)))
+APART = parse_problem(SCORED.encode(), "scored.toml")
+MATHEMATICS = [path for problem in (WHOLE, APART) for path in leaves(msgspec.to_builtins(problem))]
 
 
 @pytest.mark.parametrize("path", MATHEMATICS, ids=str)
 def test_digest_changes_with_every_mathematical_field(path: tuple[Any, ...]) -> None:
+    problem = APART if path[0] == "reinforce" else WHOLE
     for new in (lambda x: x + 1, lambda x: x + 2**-40 if isinstance(x, float) else x + 2):
-        other = msgspec.convert(changed(msgspec.to_builtins(WHOLE), path, new), Problem)
-        assert other != WHOLE
-        assert other.digest != WHOLE.digest
+        other = msgspec.convert(changed(msgspec.to_builtins(problem), path, new), Problem)
+        assert other != problem
+        assert other.digest != problem.digest
 
 
 def test_every_field_of_every_table_is_among_the_mathematics() -> None:
-    for table, type_ in (("reward", Reward), ("ppo", PPO), ("dpo", DPO)):
+    tables = {"reward": Reward, "ppo": PPO, "dpo": DPO, "reinforce": REINFORCE}
+    assert set(Problem.__struct_fields__) == {"name", "title", "samples", *tables}
+    for table, type_ in tables.items():
         fields = {path[1] for path in MATHEMATICS if path[0] == table}
         assert fields == set(type_.__struct_fields__)
 
@@ -420,7 +482,7 @@ def test_digest_of_the_recorded_tape_is_that_of_lesson_04(
     assert tape.problem_digest == problems["posttraining-04"].digest
 
 
-@pytest.mark.parametrize("target", [WHOLE, WHOLE.reward, WHOLE.ppo, WHOLE.dpo])
+@pytest.mark.parametrize("target", [WHOLE, WHOLE.reward, WHOLE.ppo, WHOLE.dpo, APART.reinforce])
 def test_problems_are_frozen(target: msgspec.Struct) -> None:
     for field in target.__struct_fields__:
         with pytest.raises(AttributeError, match="immutable"):

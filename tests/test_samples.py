@@ -143,9 +143,8 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
         Samples.load(path)
 
 
-@pytest.mark.parametrize("mask", [0x01, 0xFF])
-def test_a_flipped_byte_is_refused_or_changes_nothing_that_is_replayed(
-    tmp_path: Path, mask: int
+def test_a_flipped_bit_is_refused_or_changes_nothing_that_is_replayed(
+    tmp_path: Path,
 ) -> None:
     """Versions, names and layout are part of no digest; the tape and its origin are."""
     path, tape = tmp_path / "tape", small()
@@ -154,7 +153,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing_that_is_replayed(
     refused = 0
     for position in range(len(content)):
         flipped = bytearray(content)
-        flipped[position] ^= mask
+        flipped[position] ^= 1 << position % 8
         path.write_bytes(bytes(flipped))
         try:
             found = Samples.load(path)
@@ -166,7 +165,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing_that_is_replayed(
     arrays = tape.actions.nbytes + tape.behaviour.nbytes
     for position in range(len(content) - arrays, len(content)):
         flipped = bytearray(content)
-        flipped[position] ^= mask
+        flipped[position] ^= 1 << position % 8
         path.write_bytes(bytes(flipped))
         with pytest.raises(InputError, match="digest: got"):
             Samples.load(path)

@@ -92,8 +92,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
             Trace.load(path)
 
 
-@pytest.mark.parametrize("mask", [0x01, 0xFF])
-def test_a_flipped_byte_is_refused_or_changes_no_number(tmp_path: Path, mask: int) -> None:
+def test_a_flipped_bit_is_refused_or_changes_no_number(tmp_path: Path) -> None:
     """Environment and the implementation's name are part of no digest."""
     path, trace = tmp_path / "trace", small()
     trace.save(path)
@@ -101,7 +100,7 @@ def test_a_flipped_byte_is_refused_or_changes_no_number(tmp_path: Path, mask: in
     arrays = sum(quantity.values.nbytes for quantity in trace.quantities.values())
     for position in range(len(content)):
         flipped = bytearray(content)
-        flipped[position] ^= mask
+        flipped[position] ^= 1 << position % 8
         path.write_bytes(bytes(flipped))
         try:
             found = Trace.load(path)

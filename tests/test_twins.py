@@ -29,6 +29,7 @@ TRANSLATION = {
     r"\bjax\.nn\.softplus\(-([^()]+)\)": r"-torch.nn.functional.logsigmoid(\1)",
     r"\bjnp\.clip\b": "torch.clamp",
     r"\bjnp\.": "torch.",
+    r"(?<![.\w])stop_gradient\b": "_stopped",
     r"\bjax\.Array\b": "Tensor",
     r"\bArray\b": "Tensor",
 }

@@ -1,0 +1,254 @@
+"""`parity check`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parity.convention import Convention
+
+__all__ = [
+    "CheckFormat",
+    "Framework",
+    "Kl",
+    "Objective",
+    "Policy",
+    "Reduction",
+    "Shape",
+    "Sign",
+    "check",
+]
+
+
+class Objective(StrEnum):
+    """What the function is meant to compute."""
+
+    PREFERENCE = "preference"
+    PPO = "ppo"
+    DPO = "dpo"
+    REINFORCE = "reinforce"
+
+
+class Framework(StrEnum):
+    """In what the function computes."""
+
+    JAX = "jax"
+    TORCH = "torch"
+    NUMPY = "numpy"
+
+
+class Sign(StrEnum):
+    """Which way is better."""
+
+    LOSS = "loss"
+    OBJECTIVE = "objective"
+
+
+class Reduction(StrEnum):
+    """Over samples or pairs."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    PER_SAMPLE = "per-sample"
+
+
+class Policy(StrEnum):
+    """What an argument for logits receives."""
+
+    LOGITS = "logits"
+    LOGPS = "logps"
+
+
+class Shape(StrEnum):
+    """Of what has one entry a sample."""
+
+    FLAT = "N"
+    COLUMN = "N,1"
+    MASKED = "B,T"
+
+
+class Kl(StrEnum):
+    """Whether the KL to the reference is part of the function."""
+
+    INSIDE = "inside"
+    ABSENT = "absent"
+
+
+class CheckFormat(StrEnum):
+    """How the judgement is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def check(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="package.module:function or file.py:function.")
+    ],
+    objective: Annotated[
+        Objective | None, typer.Option(help="What it is meant to compute; with --against, none.")
+    ] = None,
+    framework: Annotated[
+        Framework | None, typer.Option(help="By default recognised from the function.")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="THEIRS=OURS", help="Which argument is which of our inputs."),
+    ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION", help="A function that takes our inputs and calls TARGET."
+        ),
+    ] = None,
+    sign: Annotated[
+        Sign, typer.Option(help="A loss to minimise, or an objective to maximise.")
+    ] = Sign.LOSS,
+    reduction: Annotated[Reduction, typer.Option(help="Over samples or pairs.")] = Reduction.MEAN,
+    policy: Annotated[
+        Policy, typer.Option(help="What an argument for `logits` receives.")
+    ] = Policy.LOGITS,
+    shape: Annotated[
+        Shape, typer.Option(help="Of what has one entry a sample; B,T is padded, with a mask.")
+    ] = Shape.FLAT,
+    kl: Annotated[
+        Kl, typer.Option(help="Whether beta KL(policy || reference) is part of it.")
+    ] = Kl.INSIDE,
+    detached: Annotated[
+        bool,
+        typer.Option("--detached", help="Old log-probs, advantages, reference come detached."),
+    ] = False,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A beta or clip that the function has built in."),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Also train a recorded lesson with it.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At the core of the probe grid only.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="FUNCTION", help="Compare with this function, whatever both compute."),
+    ] = None,
+    points: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.npz|FILE.safetensors|module:function",
+            help="Inputs for --against, by the names of the arguments.",
+        ),
+    ] = None,
+    gradients: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="For --against: inputs to differentiate in."),
+    ] = None,
+    frozen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="For --against: inputs whose gradient must be 0."),
+    ] = None,
+    repro: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the smallest failing input as a program."),
+    ] = None,
+    output_format: Annotated[
+        CheckFormat, typer.Option("--format", help="What is printed.")
+    ] = CheckFormat.TEXT,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="For the function's processes.")
+    ] = 600.0,
+) -> int:
+    """Judge a function of yours: against the oracle, or against another of yours.
+
+    Exit codes: 0 match; 1 the function is at fault, in its values or otherwise; 2 it cannot be
+    called as asked; 3 its process died or did not answer in time; 130 interrupted.
+    """
+    from cli import progress, show_check
+    from parity.errors import InputError
+    from parity.files import write_whole
+
+    if (objective is None) == (against is None):
+        raise InputError("--objective or --against: expected one of the two")
+    if against:
+        from parity.against import Pair, compare_functions
+
+        if points is None:
+            raise InputError("--points: missing; expected inputs for --against")
+        pair = Pair(
+            left=target,
+            right=against,
+            points=points,
+            gradients=tuple(gradients or ()),
+            frozen=tuple(frozen or ()),
+            mapping=_pairs("--map", mapping or []),
+        )
+        with progress.display(["A", "B"], quiet=quiet) as stage:
+            compared = compare_functions(pair, timeout, stage)
+        show_check.against(compared, as_json=output_format is CheckFormat.JSON, quiet=quiet)
+        return 0 if compared.verdict == "match" else 1
+
+    from parity.checks import Target
+    from parity.checks import check as check_function
+
+    assert objective is not None
+    if points or gradients or frozen:
+        raise InputError("--points, --gradients, --frozen: expected together with --against")
+    asked = Target(
+        target=target,
+        objective=objective.value,
+        framework=framework.value if framework else "",
+        adapter=adapter or "",
+        mapping=_pairs("--map", mapping or []),
+        convention=_convention(sign, reduction, policy, shape, kl, detached, constant or []),
+        train=train,
+    )
+    with progress.display(["oracle", "float32", "float64"], quiet=quiet) as stage:
+        report = check_function(asked, timeout, stage, quick=quick)
+    if repro and report.repro:
+        write_whole(repro, report.repro.encode())
+    show_check.report(report, repro, as_json=output_format is CheckFormat.JSON, quiet=quiet)
+    return 0 if report.verdict == "match" else 1
+
+
+def _pairs(option: str, texts: list[str]) -> dict[str, str]:
+    from parity.errors import InputError
+
+    pairs = {}
+    for text in texts:
+        theirs, equals, ours = text.partition("=")
+        if not (theirs and equals and ours):
+            raise InputError(f"{option}: got {text!r}; expected NAME=VALUE")
+        pairs[theirs.strip()] = ours.strip()
+    return pairs
+
+
+def _convention(
+    sign: Sign,
+    reduction: Reduction,
+    policy: Policy,
+    shape: Shape,
+    kl: Kl,
+    detached: bool,
+    constant: list[str],
+) -> "Convention":
+    from parity.convention import Convention
+    from parity.errors import InputError
+
+    constants = {}
+    for name, text in _pairs("--constant", constant).items():
+        try:
+            constants[name] = float(text)
+        except ValueError:
+            raise InputError(f"--constant: {name}: got {text!r}; expected a number") from None
+    return Convention(
+        sign=sign.value,
+        reduction=reduction.value,
+        policy=policy.value,
+        shape=shape.value,
+        kl=kl.value,
+        detached=detached,
+        constants=constants,
+    )

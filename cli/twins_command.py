@@ -1,0 +1,21 @@
+"""`parity twins`."""
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["twins"]
+
+
+def twins(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="ppo, reward, dpo, reinforce, …")],
+    diff: Annotated[bool, typer.Option("--diff", help="Only the lines that differ.")] = False,
+) -> int:
+    """Print the JAX and the PyTorch source of a file next to each other.
+
+    The words that differ are highlighted.
+    """
+    from cli import show_twins
+
+    show_twins.side_by_side(file, only_differences=diff)
+    return 0

@@ -1,0 +1,173 @@
+"""When a user's function diverges: which known fault it behaves like, and on how little input."""
+
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from parity import gate
+from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
+from parity.calling import Answer, Call
+from parity.diagnosis import alike
+from parity.errors import BackendError
+from parity.faults import Fault, catalogue
+from parity.judging import Cell, Scene, judged, probed
+from parity.noise import Expected
+from parity.points import Points
+from parity.quantities import EVALUATED
+from parity.report import Diagnosis
+from parity.states import reduced
+from parity.trace import Trace
+from parity.worker import Evaluate, Job
+
+__all__ = ["Failure", "Followed", "follow_up"]
+
+SIZES = (1, 2)  # samples or pairs, of the four or three that a point of the core has
+
+
+class Failure(NamedTuple):
+    """A function that diverges.
+
+    Attributes:
+        call: how it was called.
+        framework: its own.
+        dtype: in which it diverges.
+        core: the core of the probe grid, and what the function computed there.
+        cell: its first failing cell.
+        scene: the points among which that is.
+    """
+
+    call: Call
+    framework: str
+    dtype: str
+    core: Scene
+    cell: Cell
+    scene: Scene
+
+
+class Followed(NamedTuple):
+    """What is known of it: a diagnosis, and its smallest failing input with its scene."""
+
+    diagnosis: Diagnosis
+    cell: Cell
+    scene: Scene
+
+
+def follow_up(failures: Sequence[Failure], timeout: float, progress: Progress) -> list[Followed]:
+    """Calls functions again on less, and evaluates the known faults beside them.
+
+    A failure in here changes no verdict.
+
+    Args:
+        failures: the functions.
+        timeout: seconds for each dtype.
+        progress: called with who and what stage.
+    """
+    followed: dict[int, Followed] = {}
+    for dtype in dict.fromkeys(failure.dtype for failure in failures):
+        mine = {n: failure for n, failure in enumerate(failures) if failure.dtype == dtype}
+        try:
+            found = _followed(list(mine.values()), dtype, timeout, progress)
+        except BackendError as error:
+            found = [_given_up(failure, str(error)) for failure in mine.values()]
+        followed |= dict(zip(mine, found, strict=True))
+    return [followed[n] for n in range(len(failures))]
+
+
+def _given_up(failure: Failure, reason: str) -> Followed:
+    diagnosis = Diagnosis(implementation=failure.call.target, reason=reason)
+    return Followed(diagnosis, failure.cell, failure.scene)
+
+
+def _followed(
+    failures: list[Failure], dtype: str, timeout: float, progress: Progress
+) -> list[Followed]:
+    # PyTorch's faults serve every framework: nothing has to be compiled for them.
+    twin = "torch" if find_spec("torch") else "jax"
+    cores: dict[str, Points] = {}
+    for failure in failures:
+        assert failure.core.points is not None
+        cores[failure.core.points.digest] = failure.core.points
+    with tempfile.TemporaryDirectory(prefix="parity-") as name:
+        folder = Path(name)
+        planted: list[Job] = []
+        faults: dict[str, list[tuple[Fault, Path]]] = {}
+        smaller: dict[str, list[tuple[Points, Expected]]] = {}
+        for key, core in cores.items():
+            core.save(folder / key)
+            faults[key] = [(f, folder / f"{key}.{f.name}") for f in _of_losses(core.objective)]
+            planted += [
+                Evaluate(str(folder / key), str(place), FAULT_MODULES[twin], fault.name)
+                for fault, place in faults[key]
+            ]
+            smaller[key] = []
+            for size in SIZES:
+                grid = reduced(core, size)
+                grid.save(folder / f"{key}-{size}")
+                smaller[key].append((grid, gate.evaluate_points(grid, dtype)))
+        again: list[Job] = [
+            msgspec.structs.replace(
+                failure.call,
+                points=[str(folder / f"{_key(failure)}-{size}") for size in SIZES],
+                compiled=len(SIZES),
+                problem=None,
+                output=str(folder / f"again-{number}"),
+            )
+            for number, failure in enumerate(failures)
+        ]
+        with Workers({dtype: again, twin: planted}, dtype, timeout, progress) as workers:
+            for _ in workers.finished():
+                pass
+        known = {
+            key: [(fault, load_trace(twin, place)) for fault, place in places]
+            for key, places in faults.items()
+        }
+        return [
+            Followed(
+                _diagnosis(failure, known[_key(failure)]),
+                *_smallest(failure, smaller[_key(failure)], folder / f"again-{number}"),
+            )
+            for number, failure in enumerate(failures)
+        ]
+
+
+def _key(failure: Failure) -> str:
+    assert failure.core.points is not None
+    return failure.core.points.digest
+
+
+def _of_losses(objective: str) -> list[Fault]:
+    """The faults that can be seen at points."""
+    at_points = {spec.name for spec in EVALUATED}
+    return [f for f in catalogue().fault if f.objective == objective and f.first in at_points]
+
+
+def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagnosis:
+    core = failure.core
+    like = [fault for fault, trace in known if alike(core.trace, trace, core.oracle)]
+    return Diagnosis(
+        implementation=failure.call.target,
+        fault=like[0].name if like else "",
+        sentence=like[0].sentence if like else "",
+        indistinguishable=[fault.name for fault in like[1:]],
+        tried=len(known),
+    )
+
+
+def _smallest(
+    failure: Failure, grids: list[tuple[Points, Expected]], place: Path
+) -> tuple[Cell, Scene]:
+    """The first failing point of the fewest samples; the cell itself where less does not fail."""
+    answer = msgspec.json.decode(Path(f"{place}.json").read_bytes(), type=Answer)
+    name, dtype = failure.call.target, failure.dtype
+    for position, (grid, oracle) in enumerate(grids if not answer.fault else []):
+        trace = load_trace(name, Path(f"{place}.{position}"))
+        scene = probed(grid, oracle, trace, failure.framework)
+        _, found = judged(name, {dtype: [scene]})
+        divergent = [f for f in found if f.verdict == "divergent"]
+        if divergent:
+            return min(divergent, key=lambda f: f.position).cell, scene
+    return failure.cell, failure.scene

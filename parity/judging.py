@@ -1,0 +1,231 @@
+"""What a user's function computed, held against the oracle: the report of `parity check`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from parity import gate
+from parity.calling import PARTS
+from parity.compare import (
+    ORACLE,
+    Comparison,
+    Entry,
+    Mode,
+    Verdict,
+    compare,
+    structure,
+    uncompared,
+    worst_verdict,
+)
+from parity.convention import Convention
+from parity.noise import Expected
+from parity.points import Points
+from parity.problem import Problem
+from parity.quantities import Spec, evaluated, expected
+from parity.report import Diagnosis, LessonReport
+from parity.samples import Samples
+from parity.states import recorded_points
+from parity.trace import Quantity, Trace
+
+__all__ = ["Cell", "CheckReport", "Found", "Scene", "judged", "probed", "trained"]
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """The first place where a function is wrong.
+
+    Attributes:
+        dtype: of the run.
+        mode: points, step or trajectory.
+        grid: which points.
+        label: the state, in words.
+        quantity: what is wrong there.
+        entry: the values; `left` is the function's, `right` the oracle's.
+    """
+
+    dtype: str
+    mode: Mode
+    grid: str
+    label: str
+    quantity: str
+    entry: Entry
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The judgement of one function.
+
+    Attributes:
+        schema_version: of this document.
+        verdict: match, noisy, inconclusive or divergent.
+        target: the function, as it was named.
+        objective: preference, ppo, dpo or reinforce.
+        framework: jax, torch or numpy.
+        adapter: the user's function that calls it; empty where there is none.
+        signature: as it was found.
+        matched: parameter to our input.
+        convention: how it states the objective.
+        fault: what it did wrong beside its values; empty otherwise.
+        notes: what is remarkable and harmless.
+        first: the first failing cell; None where nothing fails.
+        diagnosis: the known fault that it behaves like.
+        repro: the smallest failing input as a Python program; empty where nothing fails.
+        environment: versions; part of no digest.
+        lessons: the comparisons, one entry for each dtype.
+    """
+
+    schema_version: int = 1
+    verdict: Verdict
+    target: str
+    objective: str
+    framework: str
+    adapter: str = ""
+    signature: str
+    matched: dict[str, str]
+    convention: Convention
+    fault: str = ""
+    notes: list[str] = []
+    first: Cell | None = None
+    diagnosis: Diagnosis | None = None
+    repro: str = ""
+    environment: dict[str, str] = {}
+    lessons: list[LessonReport] = []
+
+
+class Scene(NamedTuple):
+    """Some states, the oracle there, and what a function computed.
+
+    Attributes:
+        mode: points, step or trajectory.
+        points: the states; None for a whole run.
+        specs: what the function reports, with its shapes.
+        oracle: the values and allowances.
+        trace: what the function computed.
+    """
+
+    mode: Mode
+    points: Points | None
+    specs: dict[Spec, tuple[int, ...]]
+    oracle: Expected
+    trace: Trace
+
+
+class Found(NamedTuple):
+    """A failing cell: how bad, and where in the order of the grid."""
+
+    verdict: Verdict
+    position: tuple[int, ...]
+    cell: Cell
+
+
+def probed(grid: Points, oracle: Expected, trace: Trace, framework: str) -> Scene:
+    """A grid of points; a NumPy function has no gradients."""
+    specs = _reported(evaluated(grid.objective, grid.sizes), framework)
+    return Scene("points", grid, specs, oracle, trace)
+
+
+def trained(problem: Problem, run: Trace, dtype: str) -> list[Scene]:
+    """A run in step mode, every update as a state of its own, and in trajectory mode."""
+    samples = Samples.load(Path(problem.samples)) if problem.samples and problem.tape else None
+    steps, flat = recorded_points(problem, run, samples)
+    specs = _reported(evaluated(steps.objective, steps.sizes))
+    whole = gate.whole_run(problem, samples, dtype)
+    return [
+        Scene("step", steps, specs, gate.evaluate_points(steps, dtype), flat),
+        Scene("trajectory", None, _reported(expected(problem)), whole, run),
+    ]
+
+
+def _reported(
+    specs: Mapping[Spec, tuple[int, ...]], framework: str = ""
+) -> dict[Spec, tuple[int, ...]]:
+    """What a user's function reports: no parts, and without gradients the loss alone."""
+    return {
+        spec: shape
+        for spec, shape in specs.items()
+        if spec.name not in PARTS and (framework != "numpy" or spec.name.endswith("/loss"))
+    }
+
+
+def judged(
+    name: str, scenes: Mapping[str, Sequence[Scene]]
+) -> tuple[list[LessonReport], list[Found]]:
+    """Holds every scene against the oracle: a report for each dtype, and every failing cell.
+
+    Args:
+        name: of the function.
+        scenes: dtype to what was computed in it.
+    """
+    lessons: list[LessonReport] = []
+    found: list[Found] = []
+    for turn, (dtype, played) in enumerate(scenes.items()):
+        comparisons: list[Comparison] = []
+        for place, scene in enumerate(played):
+            for rank, comparison in enumerate(_against_oracle(scene, name, dtype)):
+                comparisons.append(comparison)
+                if comparison.first:
+                    at = comparison.first.index[0] if comparison.first.index else 0
+                    cell = _cell(comparison, comparison.first, scene, dtype)
+                    found.append(Found(comparison.verdict, (turn, place, at, rank), cell))
+        verdict = worst_verdict(c.verdict for c in comparisons)
+        lessons.append(
+            LessonReport(
+                lesson=name,
+                verdict=verdict,
+                dtype=dtype,
+                problem_digest=played[0].trace.problem_digest,
+                blamed=[] if verdict == "match" else [name],
+                comparisons=comparisons,
+            )
+        )
+    return lessons, found
+
+
+def _cell(comparison: Comparison, entry: Entry, scene: Scene, dtype: str) -> Cell:
+    label = scene.points.labels[entry.index[0]] if scene.points else ""
+    if not scene.points:
+        at = zip(comparison.axes, entry.index, strict=True)
+        label = ", ".join(f"{axis} {i}" for axis, i in at)
+    return Cell(
+        dtype=dtype,
+        mode=comparison.mode,
+        grid=comparison.grid,
+        label=label,
+        quantity=comparison.quantity,
+        entry=entry,
+    )
+
+
+def _against_oracle(scene: Scene, name: str, dtype: str) -> list[Comparison]:
+    grid = scene.points.grid if scene.points else "run"
+    complaints = structure(scene.trace, scene.specs, dtype)
+    comparisons = []
+    for spec, shape in scene.specs.items():
+        if spec.name in complaints:
+            verdict, reason = complaints[spec.name]
+            comparisons.append(
+                uncompared(
+                    spec,
+                    shape,
+                    mode=scene.mode,
+                    grid=grid,
+                    sides=(name, ORACLE),
+                    verdict=verdict,
+                    reason=reason,
+                )
+            )
+            continue
+        values = scene.oracle.values[spec.name]
+        comparisons.append(
+            compare(
+                scene.trace.quantities[spec.name],
+                Quantity(spec.name, spec.axes, spec.kind, values),
+                scene.oracle.allowed[spec.name],
+                mode=scene.mode,
+                grid=grid,
+                sides=(name, ORACLE),
+                bound=scene.oracle.bound.get(spec.name),
+                dtype=dtype,
+            )
+        )
+    return comparisons

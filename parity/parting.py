@@ -1,0 +1,260 @@
+"""Two functions of the user's: where they part, and the report of `parity check --against`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.calling import Answer
+from parity.compare import Comparison, Verdict, compare, worst_verdict
+from parity.noise import FLOAT64_SCALE, MULTIPLE, SMALLEST
+from parity.trace import Quantity
+
+__all__ = ["DTYPES", "SIDES", "AgainstReport", "Broken", "Pair", "Played", "judge_pair", "parted"]
+
+Inputs = dict[str, NDArray[Any]]
+Side = Literal["A", "B"]
+SIDES: tuple[Side, Side] = ("A", "B")
+DTYPES = ("float32", "float64")
+
+
+class Pair(NamedTuple):
+    """Two functions and their inputs.
+
+    Attributes:
+        left: A, `package.module:function` or `file.py:function`.
+        right: B.
+        points: FILE.npz, FILE.safetensors, or a function that makes inputs.
+        gradients: inputs to differentiate in; by default all floats that are no masks.
+        frozen: inputs whose gradient must be exactly 0.
+        mapping: parameter of either function to a name of the inputs.
+    """
+
+    left: str
+    right: str
+    points: str
+    gradients: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    mapping: Mapping[str, str] = {}
+
+
+class Broken(msgspec.Struct, frozen=True, kw_only=True):
+    """A point at which the functions part.
+
+    Attributes:
+        point: its label.
+        quantities: what parts: value, or gradient/NAME.
+        rows: how little of the leading axis suffices; empty where that was not tried.
+        of: how many rows there are.
+    """
+
+    point: str
+    quantities: list[str]
+    rows: list[int] = []
+    of: int = 0
+
+
+class AgainstReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The judgement of two functions.
+
+    Attributes:
+        schema_version: of this document.
+        verdict: match, noisy, inconclusive or divergent.
+        sentence: why, in words.
+        left: A.
+        right: B.
+        frameworks: of both.
+        signatures: of both.
+        points: how many.
+        differentiated: the inputs in which both were.
+        fault: what one of them did wrong beside its values; empty otherwise.
+        notes: what is remarkable and harmless.
+        broken: the points at which they part.
+        comparisons: every quantity at every point, in both dtypes; the grid says which.
+    """
+
+    schema_version: int = 1
+    verdict: Verdict
+    sentence: str
+    left: str
+    right: str
+    frameworks: list[str]
+    signatures: list[str]
+    points: int
+    differentiated: list[str]
+    fault: str = ""
+    notes: list[str] = []
+    broken: list[Broken] = []
+    comparisons: list[Comparison] = []
+
+    def lines(self) -> list[str]:
+        """The report in words."""
+        both = zip(SIDES, self.signatures, self.frameworks, strict=False)
+        lines = [f"{side}: {signature} ({framework})" for side, signature, framework in both]
+        lines += [f"gradients to: {', '.join(self.differentiated) or 'none'}"]
+        lines += [f"note: {note}" for note in self.notes]
+        for broken in self.broken:
+            line = f"{broken.point}: {', '.join(broken.quantities)}"
+            if broken.rows:
+                rows = ", ".join(map(str, broken.rows))
+                line += f"; row {rows} of {broken.of} suffices"
+            lines.append(line)
+        for c in [c for c in self.comparisons if c.first is not None][:4]:
+            assert c.first is not None
+            place = list(c.first.index) or ""
+            lines.append(
+                f"{c.quantity}{place} at {c.grid}: {c.left} {c.first.left}, "
+                f"{c.right} {c.first.right}, allowed difference {c.first.allowed}"
+            )
+        return lines
+
+
+class Played(NamedTuple):
+    """What both functions answered, and their values: side, dtype and point to arrays."""
+
+    answers: dict[tuple[Side, str], Answer]
+    values: dict[tuple[Side, str, int], Inputs]
+
+
+def judge_pair(
+    pair: Pair,
+    points: Sequence[tuple[str, Inputs]],
+    gradients: list[str],
+    played: Played,
+) -> AgainstReport:
+    """Holds what two functions computed against each other.
+
+    Args:
+        pair: the functions.
+        points: label and inputs of each.
+        gradients: the inputs in which they were differentiated.
+        played: what they computed.
+    """
+    names = (pair.left, pair.right)
+    first = [played.answers[side, "float32"] for side in SIDES]
+    notes = [f"{name} {note}" for name, a in zip(names, first, strict=True) for note in a.notes]
+    if "numpy" in [a.framework for a in first]:
+        notes.append("NumPy functions have no gradients: values alone are compared")
+        gradients = []
+    report = AgainstReport(
+        verdict="divergent",
+        sentence="",
+        left=pair.left,
+        right=pair.right,
+        frameworks=[a.framework for a in first],
+        signatures=[a.signature for a in first],
+        points=len(points),
+        differentiated=gradients,
+        notes=notes,
+    )
+    for (side, dtype), answer in played.answers.items():
+        if answer.fault:
+            fault = f"{names[SIDES.index(side)]} {answer.fault} in {dtype}"
+            return msgspec.structs.replace(report, fault=fault, sentence=fault)
+    comparisons: list[Comparison] = []
+    broken: list[Broken] = []
+    for number, (label, _) in enumerate(points):
+        mine = {(s, d): played.values[s, d, number] for s in SIDES for d in DTYPES}
+        shapes = {side: mine[side, "float64"]["value"].shape for side in SIDES}
+        if shapes["A"] != shapes["B"]:
+            fault = f"A returns shape {list(shapes['A'])}, B {list(shapes['B'])} ({label})"
+            return msgspec.structs.replace(report, fault=fault, sentence=fault)
+        found = [
+            comparison
+            for quantity in ("value", *(f"gradient/{name}" for name in gradients))
+            for comparison in _compared(quantity, label, mine, pair)
+        ]
+        comparisons += found
+        parted = dict.fromkeys(c.quantity for c in found if c.verdict == "divergent")
+        if parted:
+            broken.append(Broken(point=label, quantities=list(parted)))
+    verdict = worst_verdict(c.verdict for c in comparisons)
+    return msgspec.structs.replace(
+        report,
+        verdict=verdict,
+        sentence=_sentence(verdict, comparisons, broken, len(points)),
+        broken=broken,
+        comparisons=comparisons,
+    )
+
+
+def _sentence(
+    verdict: Verdict, comparisons: list[Comparison], broken: list[Broken], points: int
+) -> str:
+    values = sum(c.compared for c in comparisons)
+    if verdict == "match":
+        return f"{values:,} values compared at {points} points, in float32 and float64"
+    if verdict == "noisy":
+        return "the float64 runs differ by what float32 would explain: one computes in less inside"
+    quantities = dict.fromkeys(q for b in broken for q in b.quantities)
+    return f"parts at {len(broken)} of {points} points, in {', '.join(quantities)}"
+
+
+def _compared(
+    quantity: str, label: str, played: Mapping[tuple[Side, str], Inputs], pair: Pair
+) -> list[Comparison]:
+    """A quantity at a point: float64 against float64, float32 against float32, frozen against 0."""
+    kind: Literal["value", "gradient"] = "value" if quantity == "value" else "gradient"
+    allowed = {side: _allowance(quantity, side, played) for side in SIDES}
+    both = allowed["A"] + allowed["B"]
+    axes = tuple(f"axis {n}" for n in range(both.ndim))
+
+    def of(side: Side, dtype: str) -> Quantity:
+        return Quantity(quantity, axes, kind, played[side, dtype][quantity])
+
+    comparisons = [
+        compare(
+            of("A", dtype),
+            of("B", dtype),
+            scale * both,
+            mode="points",
+            grid=f"{label} ({dtype})",
+            sides=("A", "B"),
+            bound=both if dtype == "float64" else None,
+            dtype=dtype,
+        )
+        for dtype, scale in (("float64", FLOAT64_SCALE), ("float32", 1.0))
+    ]
+    if quantity.removeprefix("gradient/") in pair.frozen:
+        zero = np.zeros_like(played["A", "float64"][quantity])
+        comparisons += [
+            compare(
+                of(side, "float64"),
+                Quantity(quantity, axes, kind, zero),
+                zero,
+                mode="points",
+                grid=f"{label} (frozen)",
+                sides=(side, "0"),
+                dtype="float64",
+            )
+            for side in SIDES
+        ]
+    return comparisons
+
+
+def _allowance(
+    quantity: str, side: Side, played: Mapping[tuple[Side, str], Inputs]
+) -> NDArray[np.float64]:
+    """3 × the largest deviation of the float32 runs from the float64 run, + one ULP."""
+    exact = played[side, "float64"][quantity]
+    single = played[side, "float32"]
+    runs = np.concatenate([single[quantity][None], single[f"replicas/{quantity}"]])
+    with np.errstate(all="ignore"):
+        deviation = np.where(runs == exact, 0.0, np.abs(runs.astype(np.float64) - exact)).max(0)
+        ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+        allowed: NDArray[np.float64] = np.maximum(MULTIPLE * deviation + ulp, SMALLEST)
+    return allowed
+
+
+def parted(left: Inputs | None, right: Inputs | None, quantities: list[str]) -> bool:
+    """Whether two float64 runs differ by more than float32 could explain."""
+    if left is None or right is None:
+        return False
+    for name in quantities:
+        a, b = left[name], right[name]
+        size = np.maximum(np.abs(a), np.abs(b)).max(initial=0.0)
+        if a.shape != b.shape or not bool((np.abs(a - b) <= 2.0**-20 * size).all()):
+            return True
+    return False

@@ -1,0 +1,85 @@
+"""Functions of the user's: how they are named, and how they are loaded in a worker."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parity.errors import InputError
+
+__all__ = ["load", "split"]
+
+
+def split(target: str, option: str = "TARGET") -> tuple[str, str]:
+    """Splits `package.module:function` or `file.py:function`.
+
+    Args:
+        target: what the user wrote.
+        option: where, for the message.
+
+    Raises:
+        InputError: it is neither.
+    """
+    place, _, name = target.rpartition(":")
+    if not place or not all(part.isidentifier() for part in name.split(".")):
+        raise InputError(
+            f"{option}: got {target!r}; expected package.module:function or file.py:function"
+        )
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise InputError(f"{option}: {place}: no such file; expected file.py:function")
+    elif not all(part.isidentifier() for part in place.split(".")):
+        raise InputError(
+            f"{option}: got {target!r}; expected package.module:function or file.py:function"
+        )
+    return place, name
+
+
+def load(target: str, option: str = "TARGET") -> Callable[..., Any]:
+    """Imports a function of the user's.
+
+    Its folder, or the current one, comes last on the path: a `numpy.py` there shadows nothing.
+
+    Raises:
+        InputError: no such module or function, the import fails, or it cannot be called.
+    """
+    place, name = split(target, option)
+    folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        found: Any = _module(place)
+    except BaseException as error:  # a module may do anything, sys.exit too
+        why = f"{type(error).__name__}: {error}"
+        raise InputError(f"{option}: {place}: cannot be imported: {why}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"{option}: {place}: has no {name}; expected a function")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InputError(
+            f"{option}: {target}: got {type(found).__name__}, which cannot be called; "
+            "expected a function"
+        )
+    return found  # type: ignore[no-any-return]  # callable: checked
+
+
+def _module(place: str) -> Any:
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    path = Path(place).resolve()
+    name = f"_parity_target_{path.stem}_{abs(hash(str(path))):x}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses look themselves up there
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

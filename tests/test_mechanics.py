@@ -1,0 +1,426 @@
+"""Every number that the lessons, the DPO record and the card print, in closed form and live.
+
+One pair of workers computes all mechanics for this file.
+"""
+
+import ast
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.main import main
+from parity import mechanics
+from parity.closed_forms import FORMS
+from parity.errors import BackendError, InputError
+from parity.files import write_arrays
+from parity.mechanics import Mechanic, Row, Shown
+
+ROOT = Path(__file__).parents[1]
+FRAMEWORKS = ("jax", "torch")
+NAMES = [mechanic.name for mechanic in mechanics.catalogue()]
+
+# What issue C asks for at least.
+REQUIRED = [
+    "clipping",
+    "signed-min",
+    "baseline",
+    "detached",
+    "lifetimes",
+    "recomputed-old",
+    "reference-kl",
+    "optimum",
+    "beta",
+    "proxy-gap",
+    "dpo-margin",
+    "reinforce",
+    "kinks",
+    "softplus",
+    "float32-edge",
+]
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Shown]:
+    tables = mechanics.show(mechanics.catalogue(), 120, lambda _who, _stage: None)
+    return {each.mechanic.name: each for each in tables}
+
+
+def rows(shown: dict[str, Shown], name: str) -> dict[str, Row]:
+    return {row.quantity: row for row in shown[name].rows}
+
+
+def table(name: str, shown: dict[str, Shown], columns: tuple[str, ...] = FRAMEWORKS) -> Any:
+    """Labels to (closed form, JAX, PyTorch)."""
+    return {
+        row.quantity: [row.closed, *(row.cells[column].value for column in columns)]
+        for row in shown[name].rows
+    }
+
+
+def test_the_catalogue_holds_what_the_issue_asks_for() -> None:
+    assert NAMES == REQUIRED
+    for mechanic in mechanics.catalogue():
+        assert 2 <= len(mechanic.options) <= 4
+        assert 0 <= mechanic.answer < len(mechanic.options)
+        assert mechanic.question.endswith("?")
+        assert mechanic.lesson.endswith(".")
+        labels = [label for group in mechanic.rows for label in group.labels]
+        assert len(labels) == len(set(labels))
+        assert max(map(len, labels)) <= 32  # five columns in 80
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_every_row_agrees(shown: dict[str, Shown], name: str) -> None:
+    assert shown[name].rows
+    for row in shown[name].rows:
+        assert row.agree, row
+        assert tuple(row.cells) == FRAMEWORKS
+    assert shown[name].agree
+
+
+SIX_DIGITS = 5e-7  # as far as the sources print
+
+# Mechanic, row, number, and where the number stands.
+PRINTED = [
+    # Lesson 04, "Work a signed clipping example" and "Inspect both clipping directions".
+    ("clipping", "A +2, ratio 1.5: term", 2.4),
+    ("clipping", "A -2, ratio 0.5: term", -1.6),
+    # Issue C: all four cells; by hand min(1, 1.6) and min(-3, -2.4).
+    ("clipping", "A +2, ratio 0.5: term", 1.0),
+    ("clipping", "A -2, ratio 1.5: term", -3.0),
+    # Card, engineeringExample: ratio 0.7/0.5.
+    ("clipping", "A +2, ratio 1.4: term (card)", 2.4),
+    ("clipping", "A -2, ratio 1.4: term (card)", -2.8),
+    # By hand: A ρ (1 - π(a)) with π(a) = 0.3 where the term is active, else nothing.
+    ("clipping", "A +2, ratio 1.5: push", 0.0),
+    ("clipping", "A +2, ratio 0.5: push", 0.7),
+    ("clipping", "A -2, ratio 1.5: push", -2.1),
+    ("clipping", "A -2, ratio 0.5: push", 0.0),
+    # By hand: clip(ρ) A, and no gradient anywhere outside the interval.
+    ("signed-min", "A +2, ratio 0.5: without min", 1.6),
+    ("signed-min", "A -2, ratio 1.5: without min", -2.4),
+    ("signed-min", "A -2, ratio 1.5: push, no min", 0.0),
+    ("signed-min", "A +2, ratio 0.5: push, no min", 0.0),
+    # Lesson 04, exercise "Verify detached behavior information".
+    ("detached", "old log-probs: largest gradient", 0.0),
+    ("detached", "advantages: largest gradient", 0.0),
+    ("detached", "reference: largest gradient", 0.0),
+    # Lesson 04, the diagram's table: what changes when, over 40 rollouts of 3 updates.
+    ("lifetimes", "policy: changes inside rollouts", 80),
+    ("lifetimes", "policy: changes between rollouts", 39),
+    ("lifetimes", "old log-probs: inside", 0),
+    ("lifetimes", "old log-probs: between", 39),
+    ("lifetimes", "reference: between", 0),
+    ("lifetimes", "scores: between", 0),
+    # Lesson 04, "Diagnose the result"; design.md: 96 of 15,360 leave the interval.
+    ("recomputed-old", "smallest ratio, recomputed", 1.0),
+    ("recomputed-old", "largest ratio, recomputed", 1.0),
+    ("recomputed-old", "samples outside the interval", 96),
+    # Card; lesson 04, "Make it yours" and its recorded output. The reversed one by hand.
+    ("reference-kl", "KL of the reference to itself", 0.0),
+    ("reference-kl", "KL((.7, .3) to (.5, .5))", 0.082283),
+    ("reference-kl", "KL((.5, .5) to (.7, .3))", 0.5 * np.log(25 / 21)),
+    ("reference-kl", "KL(trained to reference)", 0.7824773192405701),
+    # Lesson 04, recorded output.
+    ("optimum", "objective, reference", 0.28191882371902466),
+    ("optimum", "objective, trained", 1.7620493173599243),
+    ("optimum", "objective, optimum", 1.7987911701202393),
+    # Lesson 04, third panel of the recorded figure.
+    ("optimum", "trained probability 0", 0.97399896),
+    ("optimum", "trained probability 1", 0.01857115),
+    ("optimum", "trained probability 2", 0.00742986),
+    ("beta", "final reward, β 0.2", 1.9185447692871094),
+    ("beta", "final KL, β 0.2", 0.7824773192405701),
+    ("proxy-gap", "learned reward, start", 0.28191882371902466),
+    ("proxy-gap", "learned reward, 40 rollouts", 1.9185447692871094),
+    # Lesson 05, recorded stdout.
+    ("dpo-margin", "loss before update 0", 0.6931471824645996),
+    ("dpo-margin", "loss before update 119", 0.27227783203125),
+    ("dpo-margin", "final margin of (0, 1)", 3.0890286),
+    ("dpo-margin", "final margin of (0, 2)", 6.17805719),
+    ("dpo-margin", "final margin of (1, 2)", 3.08902884),
+    # By hand: 1 - (0.7 - 0.3), and -1 - 0.4.
+    ("reinforce", "advantage of action 0", 0.6),
+    ("reinforce", "advantage of action 1", -1.4),
+    ("reinforce", "expected reward, start", 0.4),
+    ("reinforce", "KL to the reference, start", 0.082283),
+    # By hand: softplus(0) = log 2, softplus(100) = 100.
+    ("softplus", "loss at margin 0", np.log(2)),
+    ("softplus", "loss at margin -100", 100.0),
+    ("float32-edge", "log-ratio 80: term", 2.4),
+    ("float32-edge", "log-ratio 89: term", 2.4),
+]
+
+
+@pytest.mark.parametrize(("name", "label", "number"), PRINTED, ids=lambda value: str(value))
+def test_a_printed_number_is_what_all_three_compute(
+    shown: dict[str, Shown], name: str, label: str, number: float
+) -> None:
+    """The closed form to the digits printed; the frameworks within the allowance of that."""
+    row = rows(shown, name)[label]
+    allowed = float(row.allowed or 0)
+    assert float(row.closed) == pytest.approx(number, abs=SIX_DIGITS + allowed)
+    for cell in row.cells.values():
+        assert abs(float(cell.value) - float(row.closed)) <= allowed
+
+
+def test_the_baseline_cancels_for_every_constant(shown: dict[str, Shown]) -> None:
+    """Lesson 04, "Enumerate the baseline cancellation", at logits (0.3, -0.2, 0.1)."""
+    found = table("baseline", shown)
+    assert shown["baseline"].mechanic.given["logits"] == [0.3, -0.2, 0.1]
+    policy = np.exp([0.3, -0.2, 0.1]) / np.exp([0.3, -0.2, 0.1]).sum()
+    scores = np.array([1.98113, 0.32728, -2.30841])  # lesson 04, fitted scores
+    exact = policy * (scores - policy @ scores)
+    for action in range(3):
+        for baseline in ("exact gradient", "baseline 0", "baseline -5", "exact baseline"):
+            for value in found[f"{baseline}, action {action}"]:
+                assert value == pytest.approx(exact[action], abs=2e-6)
+    assert found["variance, baseline -5"][0] > 20 * found["variance, baseline 0"][0]
+
+
+def test_a_forgotten_detach_leaks(shown: dict[str, Shown]) -> None:
+    found = table("detached", shown)
+    assert all(value != 0 for value in found["old not detached, sample 0"])
+    assert all(value == 0 for value in found["old not detached, sample 3"])  # it is clipped
+
+
+def test_directions_of_what_the_mechanics_claim(shown: dict[str, Shown]) -> None:
+    kls = table("reference-kl", shown)
+    beta, proxy, dpo = (table(name, shown) for name in ("beta", "proxy-gap", "dpo-margin"))
+    reinforce = table("reinforce", shown)
+    for column in range(3):
+
+        def at(found: Any, label: str, column: int = column) -> float:
+            return found[label][column]
+
+        assert at(kls, "KL((.5, .5) to (.7, .3))") > at(kls, "KL((.7, .3) to (.5, .5))")
+        assert at(beta, "final reward, β 1") < at(beta, "final reward, β 0.2")
+        assert at(beta, "final KL, β 1") < at(beta, "final KL, β 0.2")
+        checkpoints = ["start", "10 rollouts", "20 rollouts", "40 rollouts"]
+        learned = [at(proxy, f"learned reward, {when}") for when in checkpoints]
+        task = [at(proxy, f"task score, {when}") for when in checkpoints]
+        assert learned == sorted(learned)
+        assert task == sorted(task, reverse=True)
+        assert at(dpo, "start, margin of (0, 1)") == 0
+        assert at(dpo, "start, log-prob gap of (0, 1)") == pytest.approx(0.2, abs=1e-6)
+        assert at(dpo, "loss of (1, 2), end") < at(dpo, "loss of (1, 2), start")
+        ends = [at(dpo, f"probability of action 1, {when}") for when in ("start", "end")]
+        assert ends[1] < ends[0]
+        optimum = at(reinforce, "probability of action 0, optimum")
+        assert 0.7 < at(reinforce, "probability of action 0, end") < optimum
+
+
+def test_documented_values_are_each_frameworks_own(shown: dict[str, Shown]) -> None:
+    """design.md, "Traps already paid for", and measured beside it."""
+    kinks = rows(shown, "kinks")
+    assert kinks["slope of clip at 1.2"].closed == "0 to 1"
+    assert kinks["slope of clip at 1.2"].cells["jax"].value == 0.5
+    torch = shown["kinks"].environment["torch"]["torch"]
+    at_the_bound = kinks["slope of clip at 1.2"].cells["torch"].value
+    assert at_the_bound == (1.0 if torch.startswith("2.13") else 0.0)
+    assert [cell.value for cell in kinks["slope of |x| at 0"].cells.values()] == [1.0, 0.0]
+    softplus = rows(shown, "softplus")
+    assert softplus["float64: softplus(21) - 21"].cells["torch"].value == 0.0
+    assert softplus["float64: loss at -21, less 21"].cells["torch"].value > 0
+    for cell in softplus["log(1 + exp(100)), naive"].cells.values():
+        assert cell.value == "Infinity"
+    edge = rows(shown, "float32-edge")
+    for cell in edge["log-ratio 89: push"].cells.values():
+        assert cell.value == "NaN"
+    assert edge["exp(-100)"].cells["jax"].value == 0.0
+    assert edge["exp(-100)"].cells["torch"].value > 0
+
+
+def test_only_where_the_frameworks_have_their_own_value_it_is_documented() -> None:
+    documented = {m.name for m in mechanics.catalogue() for g in m.rows if g.documented}
+    assert documented == {"kinks", "softplus", "float32-edge"}
+    for mechanic in mechanics.catalogue():
+        for group in mechanic.rows:
+            for versions in group.documented.values():
+                assert all(len(values) == len(group.labels) for values in versions.values())
+            if group.closed:
+                assert set(group.documented) == set(FRAMEWORKS)
+
+
+# What must not pass.
+
+
+def mechanic(**documented: Any) -> Mechanic:
+    group = mechanics.Group(name="terms", labels=("a", "b"), documented=documented)
+    return Mechanic(
+        name="m", title="", question="", options=(), answer=0, lesson="", source="", rows=(group,)
+    )
+
+
+def judged(values: Any, version: str = "2.13.0", **documented: Any) -> list[bool]:
+    """Rows of a table whose closed form is (1, 2), allowed 1e-6."""
+    expected = mechanics.Expected({"terms": np.array([1.0, 2.0])}, {"terms": np.full(2, 1e-6)}, {})
+    tables = {
+        framework: mechanics._Table({"terms": np.asarray(values, np.float32)}, {framework: version})
+        for framework in FRAMEWORKS
+    }
+    made = mechanics._shown(mechanic(**documented), {"float32": expected}, tables)
+    return [row.agree for row in made.rows]
+
+
+def test_what_is_outside_the_allowance_or_not_a_number_disagrees() -> None:
+    assert judged([1.0, 2.0]) == [True, True]
+    assert judged([1.0, 2.00001]) == [True, False]
+    assert judged([np.nan, np.inf]) == [False, False]
+
+
+def test_a_documented_value_counts_from_its_version_on() -> None:
+    own = {"jax": {"2.13": (7.0, np.nan), "2.14": (8.0, np.inf)}}
+    own["torch"] = own["jax"]
+    assert judged([7.0, np.nan], "2.13.1", **own) == [True, True]
+    assert judged([7.0, np.nan], "2.14.0", **own) == [False, False]
+    assert judged([8.0, np.inf], "2.20.0", **own) == [True, True]
+    assert judged([1.0, 2.0], "2.12.9", **own) == [True, True]  # not yet: the closed form
+    assert judged([7.0, -np.inf], "2.14", **own) == [False, False]
+
+
+def test_a_table_that_is_not_as_declared_is_a_failure(tmp_path: Any) -> None:
+    for arrays, message in (
+        ({}, "computed"),
+        ({"terms": np.zeros(3, np.float32)}, r"float32\[3\]"),
+        ({"terms": np.zeros(2)}, "float64"),
+    ):
+        write_arrays(tmp_path / "m.jax", {"jax": "0.9"}, arrays)
+        with pytest.raises(BackendError, match=message):
+            mechanics._table("jax", mechanic(), tmp_path)
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match="got 'clip'; expected one of clipping, signed-min"):
+        mechanics.chosen(["clip"])
+
+
+# The command.
+
+
+@pytest.fixture
+def tables(shown: dict[str, Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command shows what this file's workers have computed."""
+    monkeypatch.setattr(
+        mechanics, "show", lambda chosen, _timeout, _progress: [shown[m.name] for m in chosen]
+    )
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["mechanics", *arguments])
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), told.out, told.err
+
+
+def test_without_a_name_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert all(f"{name} " in out for name in NAMES)
+    code, out, _ = run(capsys, "--json")
+    assert [entry["name"] for entry in json.loads(out)] == NAMES
+
+
+@pytest.mark.usefixtures("tables")
+def test_tables_fit_into_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, *NAMES)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    for text in ("A -2, ratio 1.4: term (card)", "-2.8", "To take home", "PyTorch", "0 to 1"):
+        assert text in out
+
+
+@pytest.mark.usefixtures("tables")
+def test_json_is_valid_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    code, out, _ = run(capsys, *NAMES, "--json")
+    found = json.loads(out, parse_constant=refuse)
+    assert code == 0
+    assert [entry["name"] for entry in found] == NAMES
+    for entry in found:
+        assert entry["agree"] is True
+        for row in entry["rows"]:
+            assert row["agree"] is True
+            assert set(row["cells"]) == set(FRAMEWORKS)
+
+
+def test_a_row_that_disagrees_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shown: dict[str, Shown]
+) -> None:
+    honest = shown["clipping"]
+    row = honest.rows[1]
+    wrong = Row(
+        row.quantity,
+        row.closed,
+        row.allowed,
+        row.cells | {"torch": mechanics.Cell(1.6, None, False)},
+    )
+    table = Shown(honest.mechanic, [honest.rows[0], wrong], False, honest.environment)
+    monkeypatch.setattr(mechanics, "show", lambda *_: [table])
+    code, out, _ = run(capsys, "clipping")
+    assert code == 1
+    assert "NO" in out
+    code, out, _ = run(capsys, "clipping", "--json")
+    assert code == 1
+    assert [row["agree"] for row in json.loads(out)[0]["rows"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["clip"], ["clipping", "--ask", "--json"], ["--ask"], ["clipping", "nope"]]
+)
+def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("2\n", "Right."), ("1\n", "Not so: 2 is right."), ("\nfour\n 3 \n", "Not so: 2 is right.")],
+)
+def test_ask_waits_and_says_whether_the_answer_is_right(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    code, out, _ = run(capsys, "clipping", "--ask")
+    assert code == 0
+    before, _, after = out.partition(said)
+    assert "Your answer" in before
+    assert "closed form" not in before
+    assert "A -2, ratio 1.4: term (card)" in after
+
+
+@pytest.mark.usefixtures("tables")
+def test_ask_without_an_answer_is_bad_usage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("9\n"))
+    code, out, err = run(capsys, "clipping", "--ask")
+    assert code == 2
+    assert "expected a number from 1 to 3" in err
+    assert "closed form" not in out
+
+
+def test_both_twins_and_the_closed_forms_know_the_same_mechanics() -> None:
+    assert list(FORMS) == NAMES
+    for twin in ("jax_impl", "torch_impl"):  # read, not imported: a framework costs seconds
+        module = ast.parse((ROOT / twin / "mechanics.py").read_text())
+        (known,) = (
+            node.value
+            for node in module.body
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "MECHANICS"
+        )
+        assert isinstance(known, ast.Dict)
+        assert [key.value for key in known.keys if isinstance(key, ast.Constant)] == NAMES

@@ -1,0 +1,364 @@
+"""The mechanics of the lessons, each computed live from the losses and pieces beside this file.
+
+A mechanic takes the numbers that the catalogue, `parity/mechanics.toml`, gives it, and quantities
+of real runs where it needs any; it returns the entries of its table, row by row.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from torch_impl import dpo, ppo, reinforce, reward
+from torch_impl.faults import FAULTS
+
+__all__ = ["MECHANICS", "show"]
+
+Rows = dict[str, Tensor]
+Run = Mapping[str, Tensor]
+
+
+def _policy(
+    logits: Float[Tensor, "action"],
+    reference: Float[Tensor, "action"],
+    scores: Float[Tensor, "action"],
+) -> ppo.State:
+    return ppo.State(logits, reference, scores, torch.zeros_like(logits))
+
+
+def _gradient(function: Callable[..., Tensor], x: Float[Tensor, ""] | Float[Tensor, "n"]) -> Tensor:
+    """Derivative of a scalar function of one input."""
+    variable = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(function(variable), variable)
+    return gradient
+
+
+def _cells(
+    loss: Callable[..., Any],
+    logits: Float[Tensor, "action"],
+    old_logps: Float[Tensor, "cell"],
+    actions: Int[Tensor, "cell"],
+    advantages: Float[Tensor, "cell"],
+    clip: Float[Tensor, ""],
+) -> tuple[Float[Tensor, "cell"], Float[Tensor, "cell"]]:
+    """Each sample alone: its surrogate term, and how hard a step pushes its logit up."""
+    reference = torch.log_softmax(logits, dim=0)
+
+    def cell(old: Tensor, action: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+        batch = ppo.Batch(action[None], old[None], advantage[None])
+        _, parts, gradients = ppo.differentiate(
+            loss, logits, batch, reference, torch.zeros_like(clip), clip
+        )
+        return parts.surrogate, -gradients.logits[action]
+
+    cells = [cell(*given) for given in zip(old_logps, actions, advantages, strict=True)]
+    terms, pushes = (torch.stack(column) for column in zip(*cells, strict=True))
+    return terms, pushes
+
+
+def _clipping(
+    logits: Float[Tensor, "action"],
+    old: Float[Tensor, "cell"],
+    actions: Int[Tensor, "cell"],
+    advantages: Float[Tensor, "cell"],
+    clip: Float[Tensor, ""],
+) -> Rows:
+    terms, pushes = _cells(ppo.ppo_loss, logits, torch.log(old), actions, advantages, clip)
+    return {"terms": terms, "pushes": pushes}
+
+
+def _signed_min(
+    logits: Float[Tensor, "action"],
+    old: Float[Tensor, "cell"],
+    actions: Int[Tensor, "cell"],
+    advantages: Float[Tensor, "cell"],
+    clip: Float[Tensor, ""],
+) -> Rows:
+    only = FAULTS["clip-only"].ppo.loss
+    signed = _cells(ppo.ppo_loss, logits, torch.log(old), actions, advantages, clip)
+    unsigned = _cells(only, logits, torch.log(old), actions, advantages, clip)
+    return {
+        "signed": signed[0],
+        "clip_only": unsigned[0],
+        "signed_push": signed[1],
+        "clip_only_push": unsigned[1],
+    }
+
+
+def _baseline(
+    logits: Float[Tensor, "action"],
+    scores: Float[Tensor, "action"],
+    constants: Float[Tensor, "constant"],
+) -> Rows:
+    reference = torch.log_softmax(logits, dim=0)
+    probabilities = torch.exp(reference)[:, None]
+    state = _policy(logits, reference, scores)
+    exact = _gradient(lambda x: ppo.measure(state._replace(logits=x)).expected_reward, logits)
+    expected = ppo.measure(state).expected_reward
+    actions = torch.arange(len(scores))
+
+    def step(action: Tensor, constant: Tensor) -> Tensor:
+        batch = reinforce.Batch(action[None], (scores[action] - constant)[None])
+        _, _, gradients = reinforce.differentiate(
+            reinforce.reinforce_loss, logits, batch, reference, torch.zeros_like(expected)
+        )
+        return -gradients.logits
+
+    estimates, spreads = [], []
+    for constant in [*constants, expected]:
+        steps = torch.stack([step(action, constant) for action in actions])
+        estimate = torch.sum(probabilities * steps, 0)
+        estimates.append(estimate)
+        spreads.append(torch.sum(probabilities * (steps - estimate) ** 2))
+    return {
+        "expected": expected,
+        "exact": exact,
+        "estimates": torch.stack(estimates),
+        "spreads": torch.stack(spreads),
+    }
+
+
+def _detached(
+    logits: Float[Tensor, "action"],
+    old: Float[Tensor, "sample"],
+    actions: Int[Tensor, "sample"],
+    advantages: Float[Tensor, "sample"],
+    reference_logits: Float[Tensor, "action"],
+    beta: Float[Tensor, ""],
+    clip: Float[Tensor, ""],
+) -> Rows:
+    batch = ppo.Batch(actions, torch.log(old), advantages)
+    reference = torch.log_softmax(reference_logits, dim=0)
+
+    def of(loss: Callable[..., Any]) -> ppo.Gradients:
+        return ppo.differentiate(loss, logits, batch, reference, beta, clip)[2]
+
+    policy, *frozen = of(ppo.ppo_loss)
+    return {
+        "frozen": torch.stack([torch.max(torch.abs(gradient)) for gradient in frozen]),
+        "policy": policy,
+        "old": of(FAULTS["old-not-detached"].ppo.loss).old_logps,
+        "advantages": of(FAULTS["advantage-not-detached"].ppo.loss).advantages,
+    }
+
+
+def _lifetimes(run: Run) -> Rows:
+    counts = {}
+    for name in ("logits", "old_logps", "advantages", "reference", "scores"):
+        rows = run[f"ppo/{name}"]
+        inside = torch.any(rows[:, 1:] != rows[:, :-1], -1)
+        across = torch.any(rows[1:, 0] != rows[:-1, -1], -1)
+        counts[name] = torch.stack([torch.sum(inside), torch.sum(across)])
+    return counts
+
+
+def _recomputed_old(clip: Float[Tensor, ""], run: Run, planted: Run) -> Rows:
+    def extremes(ratios: Float[Tensor, "rollout epoch sample"]) -> Tensor:
+        return torch.stack([torch.min(ratios), torch.max(ratios)])
+
+    def outside(ratios: Float[Tensor, "rollout epoch sample"]) -> Tensor:
+        return torch.sum((ratios < 1 - clip) | (ratios > 1 + clip))
+
+    return {
+        "ratios": extremes(run["ppo/ratios"]),
+        "outside": outside(run["ppo/ratios"]),
+        "planted_ratios": extremes(planted["ppo/ratios"]),
+        "planted_outside": outside(planted["ppo/ratios"]),
+    }
+
+
+def _reference_kl(
+    logits: Float[Tensor, "action"],
+    near: Float[Tensor, "other"],
+    far: Float[Tensor, "other"],
+    run: Run,
+) -> Rows:
+    def kl(policy: Float[Tensor, "n"], reference: Float[Tensor, "n"]) -> Tensor:
+        return ppo.measure(_policy(policy, reference, torch.zeros_like(policy))).reference_kl
+
+    trained = torch.log_softmax(run["ppo/logits"][-1, -1], dim=0)
+    anchor = run["ppo/reference"][-1, -1]
+    return {
+        "at_reference": kl(logits, torch.log_softmax(logits, dim=0)),
+        "pair": torch.stack(
+            [kl(torch.log(near), torch.log(far)), kl(torch.log(far), torch.log(near))]
+        ),
+        "trained": torch.stack([run["ppo/reference_kl"][-1], kl(anchor, trained)]),
+    }
+
+
+def _optimum(beta: Float[Tensor, ""], run: Run) -> Rows:
+    reference, scores = run["ppo/reference"][-1, -1], run["ppo/scores"][-1, -1]
+    trained = run["ppo/logits"][-1, -1]
+    best = torch.log_softmax(reference + scores / beta, dim=0)
+
+    def objective(logits: Float[Tensor, "action"]) -> Tensor:
+        reward, kl = ppo.measure(_policy(logits, reference, scores))
+        return reward - beta * kl
+
+    return {
+        "objectives": torch.stack([objective(logits) for logits in (reference, trained, best)]),
+        "trained": run["ppo/probabilities"],
+        "optimum": torch.exp(best),
+    }
+
+
+def _beta(run: Run, other: Run) -> Rows:
+    names = ("expected_reward", "reference_kl")
+    finals = [torch.stack([r[f"ppo/{name}"][-1] for r in (run, other)]) for name in names]
+    favourite = torch.stack([r["ppo/probabilities"][0] for r in (run, other)])
+    return {"rewards": finals[0], "kls": finals[1], "favourite": favourite}
+
+
+def _proxy_gap(
+    task: Float[Tensor, "action"], rollouts: Int[Tensor, "checkpoint"], run: Run
+) -> Rows:
+    reference = run["ppo/reference"][0, 0]
+    policies = [reference, *(run["ppo/logits"][rollout - 1, -1] for rollout in rollouts)]
+    states = [_policy(logits, reference, task) for logits in policies]
+    return {
+        "learned": torch.stack([run["ppo/expected_reward"][at] for at in [0, *rollouts]]),
+        "task": torch.stack([ppo.measure(state).expected_reward for state in states]),
+    }
+
+
+def _dpo_margin(
+    logits: Float[Tensor, "action"],
+    chosen: Int[Tensor, "pair"],
+    rejected: Int[Tensor, "pair"],
+    beta: Float[Tensor, ""],
+    run: Run,
+) -> Rows:
+    reference = run["dpo/reference"][0]
+    policies = (logits, run["dpo/logits"][-1])
+    start = (logits, reference, chosen, rejected, beta)
+    last = (chosen[-1:], rejected[-1:])
+    return {
+        "uncorrected": FAULTS["dpo-reference-free"].dpo.loss(*start)[1],
+        "corrected": dpo.dpo_loss(*start)[1],
+        "margins": run["dpo/final_margins"],
+        "loss": torch.stack([run["dpo/loss"][0], run["dpo/loss"][-1]]),
+        "pair": torch.stack([dpo.dpo_loss(p, reference, *last, beta)[0] for p in policies]),
+        "chosen": torch.stack(
+            [torch.exp(torch.log_softmax(p, dim=0))[chosen[-1]] for p in policies]
+        ),
+    }
+
+
+def _reinforce(
+    logits: Float[Tensor, "action"],
+    reference_logits: Float[Tensor, "action"],
+    scores: Float[Tensor, "action"],
+    actions: Int[Tensor, "sample"],
+    beta: Float[Tensor, ""],
+    run: Run,
+) -> Rows:
+    reference = torch.log_softmax(reference_logits, dim=0)
+    batch = reinforce.collect(actions, _policy(logits, reference, scores))
+    _, _, gradients = reinforce.differentiate(
+        reinforce.reinforce_loss, logits, batch, reference, beta
+    )
+    rewards, kls = run["reinforce/expected_reward"], run["reinforce/reference_kl"]
+    best = torch.exp(torch.log_softmax(reference + scores / beta, dim=0))
+    return {
+        "advantages": batch.advantages,
+        "gradient": gradients.logits,
+        "rewards": torch.stack([rewards[0], rewards[-1]]),
+        "kls": torch.stack([kls[0], kls[-1]]),
+        "favourite": torch.stack([run["reinforce/probabilities"][0], best[0]]),
+    }
+
+
+def _kinks(
+    bounds: Float[Tensor, "2"],
+    logits: Float[Tensor, "action"],
+    actions: Int[Tensor, "1"],
+    advantages: Float[Tensor, "1"],
+    clip: Float[Tensor, ""],
+) -> Rows:
+    low, high = bounds
+    old_logps = torch.log_softmax(logits, dim=0)[actions]  # so that the ratio is exactly 1
+    cells = [
+        _cells(ppo.ppo_loss, logits, old_logps, actions, advantages, width)
+        for width in (clip, torch.zeros_like(clip))
+    ]
+    return {
+        "inside": cells[0][1],
+        "clip": torch.stack([_gradient(lambda x: torch.clamp(x, low, high), at) for at in bounds]),
+        "tie": _gradient(lambda x: torch.minimum(x, high), high),
+        "absolute": _gradient(torch.abs, torch.zeros_like(low)),
+        "edge": cells[1][1],
+    }
+
+
+def _softplus(margins: Float[Tensor, "margin"], beyond: Float[Tensor, ""]) -> Rows:
+    def loss(function: Callable[..., Tensor], margin: Float[Tensor, ""]) -> Tensor:
+        ones = torch.ones_like(margin)
+        return function(ones[None], margin[None, None], 0 * margin[None, None])
+
+    naive = FAULTS["reward-log-one-plus-exp"].reward.loss
+    wide = beyond.double()
+    tails = [
+        torch.nn.functional.softplus(wide) - wide,
+        loss(reward.preference_loss, -wide) - wide,
+    ]
+    return {
+        "stable": torch.stack([loss(reward.preference_loss, margin) for margin in margins]),
+        "naive": loss(naive, margins[-1]),
+        "builtin": tails[0],
+        "ours": tails[1],
+    }
+
+
+def _float32_edge(
+    logits: Float[Tensor, "action"],
+    log_ratios: Float[Tensor, "cell"],
+    actions: Int[Tensor, "cell"],
+    advantages: Float[Tensor, "cell"],
+    clip: Float[Tensor, ""],
+    tiny: Float[Tensor, ""],
+) -> Rows:
+    old_logps = torch.log_softmax(logits, dim=0)[actions] - log_ratios
+    terms, pushes = _cells(ppo.ppo_loss, logits, old_logps, actions, advantages, clip)
+    return {"terms": terms, "held": pushes[:1], "lost": pushes[1:], "flushed": torch.exp(tiny)}
+
+
+MECHANICS: dict[str, Callable[..., Rows]] = {
+    "clipping": _clipping,
+    "signed-min": _signed_min,
+    "baseline": _baseline,
+    "detached": _detached,
+    "lifetimes": _lifetimes,
+    "recomputed-old": _recomputed_old,
+    "reference-kl": _reference_kl,
+    "optimum": _optimum,
+    "beta": _beta,
+    "proxy-gap": _proxy_gap,
+    "dpo-margin": _dpo_margin,
+    "reinforce": _reinforce,
+    "kinks": _kinks,
+    "softplus": _softplus,
+    "float32-edge": _float32_edge,
+}
+"""Name to what computes the entries of its table."""
+
+
+def show(name: str, given: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """Computes the entries of one mechanic's table.
+
+    Args:
+        name: which, as the catalogue names it.
+        given: its numbers; whole numbers are indices, all others float32.
+        runs: the real runs that it reads: quantities by name.
+
+    Returns:
+        Name of a group of rows to its entries, in the order of the catalogue's labels.
+    """
+    numbers = {key: torch.tensor(value) for key, value in given.items()}
+    traces = {
+        key: {quantity: torch.tensor(values) for quantity, values in run.items()}
+        for key, run in runs.items()
+    }
+    return MECHANICS[name](**numbers, **traces)
