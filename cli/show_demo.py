@@ -66,7 +66,7 @@ def onwards(out: Path, lesson: str) -> None:
         (str(out / "report.json"), "every comparison of the run"),
         (str(out / "planted.json"), "the judgement of the planted bug"),
         ("parity mechanics signed-min", "why that bug hides, in numbers"),
-        ("parity twins ppo", "both implementations, line against line"),
+        ("parity twins ppo", "both sources, line against line"),
         ("parity faults", "the whole catalogue, planted"),
     ):
-        console.print(f"   {place:38} {what}", markup=False, soft_wrap=True)
+        console.print(f"   {place:40} {what}", markup=False, soft_wrap=True)

@@ -52,6 +52,8 @@ def question(mechanic: Mechanic) -> None:
             sys.stdout.write("\n")
             raise InputError(f"answer: got none; expected a number from 1 to {numbers[-1]}")
         answer = line.strip()
+        if not sys.stdin.isatty():  # nobody typed a line's end that could be seen
+            sys.stdout.write("\n")
     right = mechanic.answer + 1
     if answer == str(right):
         console.print("[green]Right.[/]")

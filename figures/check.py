@@ -97,12 +97,19 @@ def compare(
 def _structure(committed: Record, fresh: Record) -> Iterator[str]:
     if committed.lesson_id != fresh.lesson_id:
         yield f"lessonId: committed {committed.lesson_id!r}, fresh {fresh.lesson_id!r}"
+    diagrams = [
+        dict(_leaves("", msgspec.to_builtins(record.diagram))) for record in (committed, fresh)
+    ]
+    for field in diagrams[0] | diagrams[1]:
+        left, right = (diagram.get(field) for diagram in diagrams)
+        if left != right:
+            yield f"diagram: {field}: committed {left!r}, fresh {right!r}"
+            break
     old, new = committed.data.panels, fresh.data.panels
     if len(old) != len(new):
         yield f"data.panels: committed {len(old)}, fresh {len(new)}"
         return
-    for number, (left, right) in enumerate(zip(old, new, strict=True)):
-        ours, theirs = _frame(left), _frame(right)
+    for number, (ours, theirs) in enumerate(zip(map(_frame, old), map(_frame, new), strict=True)):
         for field in ours | theirs:
             if ours.get(field) != theirs.get(field):
                 yield (

@@ -26,7 +26,7 @@ class Margins(NamedTuple):
     """How near one implementation comes to its allowance at each step of one objective.
 
     Attributes:
-        ratios: largest difference over allowance, of all quantities [update].
+        ratios: largest difference over allowance, of all quantities [update]; infinite for NaN.
         worst: the quantity that comes nearest of all.
     """
 
@@ -35,8 +35,8 @@ class Margins(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """The largest of the ratios; infinite where one is not a number."""
-        return float(np.nan_to_num(self.ratios, nan=np.inf).max())
+        """The largest of the ratios."""
+        return float(self.ratios.max())
 
 
 def margins(case: Case) -> dict[str, dict[str, Margins]]:
@@ -72,9 +72,10 @@ def _margins(
         exact, allowed = derived.values[spec.name], derived.allowed[spec.name]
         with np.errstate(invalid="ignore", divide="ignore"):
             entries = np.where(values == exact, 0.0, np.abs(values - exact) / allowed)
+        entries[np.isnan(entries)] = np.inf
         steps = _steps(spec, entries.shape, epochs, updates)
-        np.maximum.at(ratios, steps, entries)  # a NaN wins
-        here = float(np.nan_to_num(entries, nan=np.inf).max(initial=0.0))
+        np.maximum.at(ratios, steps, entries)
+        here = float(entries.max(initial=0.0))
         if here > largest:
             worst, largest = spec.name, here
     return Margins(ratios, worst)
@@ -108,7 +109,7 @@ def draw_margins(axes: Axes, objective: str, found: Mapping[str, Margins]) -> Ax
     high = FLOOR * (top / FLOOR) ** (4 / 3)  # a quarter of the height is for the key
     axes.axhline(1, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
     for number, (name, margin) in enumerate(found.items()):
-        heights = np.clip(np.nan_to_num(margin.ratios, nan=np.inf), FLOOR, high)
+        heights = np.clip(margin.ratios, FLOOR, high)
         axes.plot(
             np.arange(len(heights)),
             heights,

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jax_impl import dpo, ppo, reinforce, reward
+from jax_impl import dpo, ppo, reinforce
+from jax_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
 from jax_impl.faults import FAULTS
 
 __all__ = ["MECHANICS", "show"]
 
-Rows = dict[str, Array]
 Run = Mapping[str, Array]
 
 
@@ -28,34 +28,6 @@ def _policy(
     return ppo.State(logits, reference, scores, jnp.zeros_like(logits))
 
 
-def _gradient(function: Callable[..., Array], x: Float[Array, ""] | Float[Array, "n"]) -> Array:
-    """Derivative of a scalar function of one input."""
-    gradient: Array = jax.grad(function)(x)
-    return gradient
-
-
-def _cells(
-    loss: Callable[..., Any],
-    logits: Float[Array, "action"],
-    old_logps: Float[Array, "cell"],
-    actions: Int[Array, "cell"],
-    advantages: Float[Array, "cell"],
-    clip: Float[Array, ""],
-) -> tuple[Float[Array, "cell"], Float[Array, "cell"]]:
-    """Each sample alone: its surrogate term, and how hard a step pushes its logit up."""
-    reference = jax.nn.log_softmax(logits)
-
-    def cell(old: Array, action: Array, advantage: Array) -> tuple[Array, Array]:
-        batch = ppo.Batch(action[None], old[None], advantage[None])
-        _, parts, gradients = ppo.differentiate(
-            loss, logits, batch, reference, jnp.zeros_like(clip), clip
-        )
-        return parts.surrogate, -gradients.logits[action]
-
-    terms, pushes = jax.vmap(cell)(old_logps, actions, advantages)
-    return terms, pushes
-
-
 def _clipping(
     logits: Float[Array, "action"],
     old: Float[Array, "cell"],
@@ -63,7 +35,7 @@ def _clipping(
     advantages: Float[Array, "cell"],
     clip: Float[Array, ""],
 ) -> Rows:
-    terms, pushes = _cells(ppo.ppo_loss, logits, jnp.log(old), actions, advantages, clip)
+    terms, pushes = cells(ppo.ppo_loss, logits, jnp.log(old), actions, advantages, clip)
     return {"terms": terms, "pushes": pushes}
 
 
@@ -75,8 +47,8 @@ def _signed_min(
     clip: Float[Array, ""],
 ) -> Rows:
     only = FAULTS["clip-only"].ppo.loss
-    signed = _cells(ppo.ppo_loss, logits, jnp.log(old), actions, advantages, clip)
-    unsigned = _cells(only, logits, jnp.log(old), actions, advantages, clip)
+    signed = cells(ppo.ppo_loss, logits, jnp.log(old), actions, advantages, clip)
+    unsigned = cells(only, logits, jnp.log(old), actions, advantages, clip)
     return {
         "signed": signed[0],
         "clip_only": unsigned[0],
@@ -93,7 +65,7 @@ def _baseline(
     reference = jax.nn.log_softmax(logits)
     probabilities = jnp.exp(reference)[:, None]
     state = _policy(logits, reference, scores)
-    exact = _gradient(lambda x: ppo.measure(state._replace(logits=x)).expected_reward, logits)
+    exact = gradient(lambda x: ppo.measure(state._replace(logits=x)).expected_reward, logits)
     expected = ppo.measure(state).expected_reward
     actions = jnp.arange(len(scores))
 
@@ -263,58 +235,6 @@ def _reinforce(
     }
 
 
-def _kinks(
-    bounds: Float[Array, "2"],
-    logits: Float[Array, "action"],
-    actions: Int[Array, "1"],
-    advantages: Float[Array, "1"],
-    clip: Float[Array, ""],
-) -> Rows:
-    low, high = bounds
-    old_logps = jax.nn.log_softmax(logits)[actions]  # so that the ratio is exactly 1
-    cells = [
-        _cells(ppo.ppo_loss, logits, old_logps, actions, advantages, width)
-        for width in (clip, jnp.zeros_like(clip))
-    ]
-    return {
-        "inside": cells[0][1],
-        "clip": jnp.stack([_gradient(lambda x: jnp.clip(x, low, high), at) for at in bounds]),
-        "tie": _gradient(lambda x: jnp.minimum(x, high), high),
-        "absolute": _gradient(jnp.abs, jnp.zeros_like(low)),
-        "edge": cells[1][1],
-    }
-
-
-def _softplus(margins: Float[Array, "margin"], beyond: Float[Array, ""]) -> Rows:
-    def loss(function: Callable[..., Array], margin: Float[Array, ""]) -> Array:
-        ones = jnp.ones_like(margin)
-        return function(ones[None], margin[None, None], 0 * margin[None, None])
-
-    naive = FAULTS["reward-log-one-plus-exp"].reward.loss
-    with jax.enable_x64(True):
-        wide = jnp.asarray(beyond, jnp.float64)
-        tails = [jax.nn.softplus(wide) - wide, loss(reward.preference_loss, -wide) - wide]
-    return {
-        "stable": jnp.stack([loss(reward.preference_loss, margin) for margin in margins]),
-        "naive": loss(naive, margins[-1]),
-        "builtin": tails[0],
-        "ours": tails[1],
-    }
-
-
-def _float32_edge(
-    logits: Float[Array, "action"],
-    log_ratios: Float[Array, "cell"],
-    actions: Int[Array, "cell"],
-    advantages: Float[Array, "cell"],
-    clip: Float[Array, ""],
-    tiny: Float[Array, ""],
-) -> Rows:
-    old_logps = jax.nn.log_softmax(logits)[actions] - log_ratios
-    terms, pushes = _cells(ppo.ppo_loss, logits, old_logps, actions, advantages, clip)
-    return {"terms": terms, "held": pushes[:1], "lost": pushes[1:], "flushed": jnp.exp(tiny)}
-
-
 MECHANICS: dict[str, Callable[..., Rows]] = {
     "clipping": _clipping,
     "signed-min": _signed_min,
@@ -328,9 +248,9 @@ MECHANICS: dict[str, Callable[..., Rows]] = {
     "proxy-gap": _proxy_gap,
     "dpo-margin": _dpo_margin,
     "reinforce": _reinforce,
-    "kinks": _kinks,
-    "softplus": _softplus,
-    "float32-edge": _float32_edge,
+    "kinks": kinks,
+    "softplus": softplus,
+    "float32-edge": float32_edge,
 }
 """Name to what computes the entries of its table."""
 

@@ -120,7 +120,7 @@ def _differentiated(pair: Pair, points: Sequence[tuple[str, Inputs]]) -> list[st
             if name not in first or first[name].dtype.kind != "f":
                 floats = ", ".join(n for n, v in first.items() if v.dtype.kind == "f")
                 raise InputError(f"{option}: got {name!r}; expected one of {floats}")
-    every = [n for n, v in first.items() if v.dtype.kind == "f" and not is_mask(v)]
+    every = sorted(n for n, v in first.items() if v.dtype.kind == "f" and not is_mask(v))
     return list(dict.fromkeys([*(pair.gradients or every), *pair.frozen]))
 
 

@@ -98,8 +98,8 @@ class AgainstReport(msgspec.Struct, frozen=True, kw_only=True):
         for broken in self.broken:
             line = f"{broken.point}: {', '.join(broken.quantities)}"
             if broken.rows:
-                rows = ", ".join(map(str, broken.rows))
-                line += f"; row {rows} of {broken.of} suffices"
+                which = ", ".join(map(str, broken.rows))
+                line += f"; {len(broken.rows)} of {broken.of} rows suffice: {which}"
             lines.append(line)
         for c in [c for c in self.comparisons if c.first is not None][:4]:
             assert c.first is not None

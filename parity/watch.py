@@ -133,12 +133,21 @@ class Watch:
             MisbehaviourError: one was changed.
         """
         before = {**_settings(), **adapt.settings()}
+        error = None
         try:
-            yield
+            try:
+                yield
+            except MisbehaviourError:
+                raise
+            except Exception as failed:  # perhaps a consequence
+                error = failed
             after = {**_settings(), **adapt.settings()}
             changed = [name for name in before if before[name] != after[name]]
             if changed:
-                raise MisbehaviourError(f"changed {' and '.join(changed)}; expected it untouched")
+                names = " and ".join(changed)
+                raise MisbehaviourError(f"changed {names}; expected it untouched") from error
+            if error:
+                raise error
         finally:
             adapt.restore(before)
 

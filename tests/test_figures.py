@@ -529,6 +529,16 @@ def test_structure_is_compared_first(other: Problem, complaint: str) -> None:
     assert complaint in compare(make_record(PAIRS), make_record(other), [])
 
 
+def test_a_diagram_of_other_words_is_a_mismatch() -> None:
+    committed = make_record(PAIRS)
+    assert committed.diagram is not None
+    older = msgspec.structs.replace(committed.diagram, title="older")
+    (message,) = compare(msgspec.structs.replace(committed, diagram=older), committed, allow(0.0))
+    assert message.startswith("diagram: title: committed 'older', fresh 'DPO judges")
+    (message,) = compare(msgspec.structs.replace(committed, diagram=None), committed, allow(0.0))
+    assert message.startswith("diagram: ")
+
+
 def test_allowances_of_another_shape_are_refused() -> None:
     document = make_record(PAIRS)
     with pytest.raises(ValueError, match=r"expected \(2,\)"):

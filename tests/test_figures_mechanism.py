@@ -163,7 +163,7 @@ LONG = "a reading so long that it has to wrap and wrap " * 3
     ],
 )
 def test_cells_of_a_table_keep_apart(panel: TablePanel) -> None:
-    axes = make_axes(high=9)
+    axes = make_axes(high=20)
     assert draw_table(axes, panel) is axes
     assert_apart(boxes_of(axes), axes.bbox)
 

@@ -6,6 +6,7 @@ One pair of workers computes all mechanics for this file.
 import ast
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,11 @@ def test_only_where_the_frameworks_have_their_own_value_it_is_documented() -> No
                 assert all(len(values) == len(group.labels) for values in versions.values())
             if group.closed:
                 assert set(group.documented) == set(FRAMEWORKS)
+
+
+def test_the_lesson_map_names_every_mechanic_and_no_other() -> None:
+    text = (ROOT / "docs" / "lesson-map.md").read_text()
+    assert set(re.findall(r"mechanics ([a-z0-9-]+)", text)) == set(NAMES)
 
 
 # What must not pass.

@@ -87,6 +87,37 @@ def test_spellings_are_drawn_in_every_combination() -> None:
         assert combinations.count(combination) == noise.REPLICAS / 4
 
 
+def test_half_of_the_replicas_add_small_terms_onto_a_large_base() -> None:
+    """XLA does, and then a thousand roundoffs of the base's size are lost instead of one."""
+    luck, terms = Luck(7), np.full(1000, 1e-5)
+    sums = oracle.scatter_add(luck.lift(np.ones(1)), np.zeros(1000, int), luck.lift(terms))
+    deviations = np.abs(np.asarray(sums)[:, 0] - (1 + terms.sum()))
+    onto, apart = deviations[luck.adds_onto_base], deviations[~luck.adds_onto_base]
+    assert onto.min() > 100 * 2.0**-24  # each is 83.9 spacings above 1, added as 84
+    assert apart.max() < 4 * 2.0**-24
+
+
+def test_half_of_the_replicas_subtract_logsumexp() -> None:
+    """x - logsumexp(x) has roundoffs of x, (x - max) - log Σ only of the difference."""
+    logits = single_values(1000.1, 1000.3, 999.7)
+    luck = Luck(8)
+    deviations = np.abs(
+        np.asarray(oracle.log_softmax(luck.lift(logits))) - oracle.log_softmax(logits)
+    ).max(-1)
+    subtracting = luck.subtracts_logsumexp
+    assert np.median(deviations[subtracting]) > 10 * deviations[~subtracting].max()
+    shifted, log_sum_exp = single_log_softmax(logits.astype(np.float32))
+    for spelling in (shifted, logits.astype(np.float32) - log_sum_exp):
+        difference = np.abs(spelling - oracle.log_softmax(logits))
+        assert (difference <= 3 * deviations.max()).all()
+        assert (difference <= oracle.log_softmax(Bounded(logits)).error).all()
+    assert difference.max() > 1e-5  # the second one is off by the spacing of float32 near 1000
+
+
+def single_values(*values: float) -> np.ndarray:
+    return np.asarray(values, np.float32).astype(np.float64)
+
+
 @pytest.mark.parametrize(
     "operation",
     [

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torch_impl import dpo, ppo, reinforce, reward
+from torch_impl import dpo, ppo, reinforce
+from torch_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
 from torch_impl.faults import FAULTS
 
 __all__ = ["MECHANICS", "show"]
 
-Rows = dict[str, Tensor]
 Run = Mapping[str, Tensor]
 
 
@@ -28,36 +28,6 @@ def _policy(
     return ppo.State(logits, reference, scores, torch.zeros_like(logits))
 
 
-def _gradient(function: Callable[..., Tensor], x: Float[Tensor, ""] | Float[Tensor, "n"]) -> Tensor:
-    """Derivative of a scalar function of one input."""
-    variable = x.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(function(variable), variable)
-    return gradient
-
-
-def _cells(
-    loss: Callable[..., Any],
-    logits: Float[Tensor, "action"],
-    old_logps: Float[Tensor, "cell"],
-    actions: Int[Tensor, "cell"],
-    advantages: Float[Tensor, "cell"],
-    clip: Float[Tensor, ""],
-) -> tuple[Float[Tensor, "cell"], Float[Tensor, "cell"]]:
-    """Each sample alone: its surrogate term, and how hard a step pushes its logit up."""
-    reference = torch.log_softmax(logits, dim=0)
-
-    def cell(old: Tensor, action: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
-        batch = ppo.Batch(action[None], old[None], advantage[None])
-        _, parts, gradients = ppo.differentiate(
-            loss, logits, batch, reference, torch.zeros_like(clip), clip
-        )
-        return parts.surrogate, -gradients.logits[action]
-
-    cells = [cell(*given) for given in zip(old_logps, actions, advantages, strict=True)]
-    terms, pushes = (torch.stack(column) for column in zip(*cells, strict=True))
-    return terms, pushes
-
-
 def _clipping(
     logits: Float[Tensor, "action"],
     old: Float[Tensor, "cell"],
@@ -65,7 +35,7 @@ def _clipping(
     advantages: Float[Tensor, "cell"],
     clip: Float[Tensor, ""],
 ) -> Rows:
-    terms, pushes = _cells(ppo.ppo_loss, logits, torch.log(old), actions, advantages, clip)
+    terms, pushes = cells(ppo.ppo_loss, logits, torch.log(old), actions, advantages, clip)
     return {"terms": terms, "pushes": pushes}
 
 
@@ -77,8 +47,8 @@ def _signed_min(
     clip: Float[Tensor, ""],
 ) -> Rows:
     only = FAULTS["clip-only"].ppo.loss
-    signed = _cells(ppo.ppo_loss, logits, torch.log(old), actions, advantages, clip)
-    unsigned = _cells(only, logits, torch.log(old), actions, advantages, clip)
+    signed = cells(ppo.ppo_loss, logits, torch.log(old), actions, advantages, clip)
+    unsigned = cells(only, logits, torch.log(old), actions, advantages, clip)
     return {
         "signed": signed[0],
         "clip_only": unsigned[0],
@@ -95,7 +65,7 @@ def _baseline(
     reference = torch.log_softmax(logits, dim=0)
     probabilities = torch.exp(reference)[:, None]
     state = _policy(logits, reference, scores)
-    exact = _gradient(lambda x: ppo.measure(state._replace(logits=x)).expected_reward, logits)
+    exact = gradient(lambda x: ppo.measure(state._replace(logits=x)).expected_reward, logits)
     expected = ppo.measure(state).expected_reward
     actions = torch.arange(len(scores))
 
@@ -271,60 +241,6 @@ def _reinforce(
     }
 
 
-def _kinks(
-    bounds: Float[Tensor, "2"],
-    logits: Float[Tensor, "action"],
-    actions: Int[Tensor, "1"],
-    advantages: Float[Tensor, "1"],
-    clip: Float[Tensor, ""],
-) -> Rows:
-    low, high = bounds
-    old_logps = torch.log_softmax(logits, dim=0)[actions]  # so that the ratio is exactly 1
-    cells = [
-        _cells(ppo.ppo_loss, logits, old_logps, actions, advantages, width)
-        for width in (clip, torch.zeros_like(clip))
-    ]
-    return {
-        "inside": cells[0][1],
-        "clip": torch.stack([_gradient(lambda x: torch.clamp(x, low, high), at) for at in bounds]),
-        "tie": _gradient(lambda x: torch.minimum(x, high), high),
-        "absolute": _gradient(torch.abs, torch.zeros_like(low)),
-        "edge": cells[1][1],
-    }
-
-
-def _softplus(margins: Float[Tensor, "margin"], beyond: Float[Tensor, ""]) -> Rows:
-    def loss(function: Callable[..., Tensor], margin: Float[Tensor, ""]) -> Tensor:
-        ones = torch.ones_like(margin)
-        return function(ones[None], margin[None, None], 0 * margin[None, None])
-
-    naive = FAULTS["reward-log-one-plus-exp"].reward.loss
-    wide = beyond.double()
-    tails = [
-        torch.nn.functional.softplus(wide) - wide,
-        loss(reward.preference_loss, -wide) - wide,
-    ]
-    return {
-        "stable": torch.stack([loss(reward.preference_loss, margin) for margin in margins]),
-        "naive": loss(naive, margins[-1]),
-        "builtin": tails[0],
-        "ours": tails[1],
-    }
-
-
-def _float32_edge(
-    logits: Float[Tensor, "action"],
-    log_ratios: Float[Tensor, "cell"],
-    actions: Int[Tensor, "cell"],
-    advantages: Float[Tensor, "cell"],
-    clip: Float[Tensor, ""],
-    tiny: Float[Tensor, ""],
-) -> Rows:
-    old_logps = torch.log_softmax(logits, dim=0)[actions] - log_ratios
-    terms, pushes = _cells(ppo.ppo_loss, logits, old_logps, actions, advantages, clip)
-    return {"terms": terms, "held": pushes[:1], "lost": pushes[1:], "flushed": torch.exp(tiny)}
-
-
 MECHANICS: dict[str, Callable[..., Rows]] = {
     "clipping": _clipping,
     "signed-min": _signed_min,
@@ -338,9 +254,9 @@ MECHANICS: dict[str, Callable[..., Rows]] = {
     "proxy-gap": _proxy_gap,
     "dpo-margin": _dpo_margin,
     "reinforce": _reinforce,
-    "kinks": _kinks,
-    "softplus": _softplus,
-    "float32-edge": _float32_edge,
+    "kinks": kinks,
+    "softplus": softplus,
+    "float32-edge": float32_edge,
 }
 """Name to what computes the entries of its table."""
 

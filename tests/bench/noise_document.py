@@ -43,6 +43,10 @@ def _times(value: float | None) -> str:
     return f"{value:.2g} x" if value < 1e3 else f"{_power(value)} x"
 
 
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 def _data(row: Found) -> str:
     return row["data"] if row["data"] in ("random", "lessons") else "hard"
 
@@ -54,8 +58,9 @@ def _summary(found: Found) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     return (
         f"    {found['command']}\n\n"
-        f"{found['date']}, {found['seconds']} s, seed {found['seed']}. {machine['processor']}, "
-        f"{machine['cores']} cores shared with other work, Python {machine['python']}, {versions}. "
+        f"{found['date']}, {found['cpu_seconds']} s of CPU time ({found['seconds']} s, for others "
+        f"were at work), seed {found['seed']}. {machine['processor']}, {machine['cores']} cores, "
+        f"Python {machine['python']}, {versions}. "
         f"{total['float32']:,} problems in float32 and {total['float64']:,} in float64; "
         f"{entries:,} entries compared."
     )
@@ -92,12 +97,12 @@ def _margins(found: Found) -> str:
     for row in found["margins"]:
         if _data(row) != "hard":
             key = (MODES.index(row["mode"]), OBJECTIVES.index(row["objective"]), row["kind"])
-            at = cells.setdefault(key, defaultdict(float))
+            at = cells.setdefault(key, {})
             side = (row["dtype"], row["sides"])
-            at[side] = max(at[side], row["largest"])
+            at[side] = max(at.get(side, 0.0), row["largest"])
     columns = [(dtype, sides) for dtype in DTYPES for sides in SIDES]
     rows = [
-        [f"{MODES[m]}, {OBJECTIVES[o]}, {kind}", *(f"{at[column]:.2f}" for column in columns)]
+        [f"{MODES[m]}, {OBJECTIVES[o]}, {kind}", *(_ratio(at.get(column)) for column in columns)]
         for (m, o, kind), at in sorted(cells.items())
         if any(at.values())
     ]
@@ -227,6 +232,14 @@ def _spellings(found: Found) -> str:
     return _table(["spelling", *head, "problems"], rows)
 
 
+def _functions(found: Found) -> str:
+    rows = [
+        [name, *(f"{row[backend]:.2f}" for backend in BACKENDS)]
+        for name, row in found["functions"].items()
+    ]
+    return _table(["function", *(NAMES[backend] for backend in BACKENDS)], rows)
+
+
 def tables(found: Found) -> dict[str, str]:
     """Returns the text of each table by the name of its place."""
     return {
@@ -242,6 +255,7 @@ def tables(found: Found) -> dict[str, str]:
         "replicas": _replicas(found),
         "bounds": _bounds(found),
         "spellings": _spellings(found),
+        "functions": _functions(found),
     }
 
 

@@ -24,6 +24,7 @@ SCALES = (0.1, 0.3, 1.0, 2.0, 4.0)
 """Standard deviations of the logits, of their reference, and of a reward's weights."""
 
 ROLLOUTS, EPOCHS, UPDATES, FEATURES = 4, 3, 10, 3
+EDGES = 8  # stacks of problems at the edge of the clip interval: alarms are rare there
 _REWARD_ENTRIES = 2**18  # pairs times features of a stack: the oracle has 64 replicas of each
 
 Random = np.random.Generator
@@ -160,7 +161,7 @@ _MANY = {"sample", "pair"}
 
 
 def _peaked(objective: str, seed: int, gap: float, count: int) -> Points:
-    """Two actions, all samples of the likely one, the other one less likely by exp(-gap)."""
+    """Two actions, all samples of the first; the log-prob of the second is about -gap."""
     random, states = np.random.default_rng([seed, int(gap)]), []
     for _ in range(count):
         logits = _single([gap / 2, -gap / 2] + random.normal(size=2) * 0.3)
@@ -176,7 +177,20 @@ def _peaked(objective: str, seed: int, gap: float, count: int) -> Points:
                 "clip": _single(0.2),
             }
         )
-    return stack(objective, f"likelihood ratio exp(-{gap:g})", states)
+    return stack(objective, f"a log-prob of -{gap:g}", states)
+
+
+def _at_the_edge(seed: int, distance: float, count: int) -> Points:
+    """Eight actions; the ratio of one of them is so near to an edge of the clip interval."""
+    random = np.random.default_rng([seed, 93, int(1e9 * distance)])
+    points = _draw("ppo", "plain", [seed, 93], (8, 64), count)
+    inputs, actions = points.inputs, points.inputs["actions"]
+    edges = 1 + random.choice([-1, 1], size=(count, 1)) * inputs["clip"][:, None]
+    ratio = edges + random.choice([-1, 1], size=(count, 1)) * distance
+    here = actions == actions[:, :1]
+    logps = oracle.pick(oracle.log_softmax(inputs["logits"]), actions)
+    old_logps = _single(np.where(here, logps - np.log(ratio), inputs["old_logps"]))
+    return _changed(points, f"a ratio {distance:g} off a clip edge", old_logps=old_logps)
 
 
 def hard_cases(seed: int, count: int) -> Iterator[Points]:
@@ -220,6 +234,9 @@ def hard_cases(seed: int, count: int) -> Iterator[Points]:
     yield _changed(points, "logits x 30", logits=_single(points.inputs["logits"] * 30))
     points = _draw("reward", "plain", [seed, 94], shape, count)
     yield _changed(points, "weights x 30", weights=_single(points.inputs["weights"] * 30))
+    for distance in (1e-5, 1e-6, 1e-7, 0.0):
+        for part in range(EDGES):
+            yield _at_the_edge(seed + part, distance, count)
     for gap in (80, 88, 90, 92, 95):
         for objective in ("ppo", "reinforce"):
             yield _peaked(objective, seed, gap, count)

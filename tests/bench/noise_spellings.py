@@ -1,16 +1,19 @@
-"""Two wasteful but legal spellings of log π(a) in PPO, in both frameworks, in a process of its own.
+"""What needs both frameworks in one process: wasteful spellings of PPO, and errors of functions.
 
     python tests/bench/noise_spellings.py FOLDER
 
-Reads the points files of a folder and leaves beside each the traces of both spellings.
+Reads the points files of a folder and leaves beside each the traces of two legal but wasteful
+spellings of log π(a); and the largest float32 error of exp, log and log1p, in functions.json.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 import jax_impl.backend
@@ -74,8 +77,31 @@ SPELLINGS: dict[str, dict[str, Any]] = {
 }
 
 
+FUNCTIONS: dict[str, tuple[Any, Any, Any, list[tuple[float, float]]]] = {
+    "exp": (np.exp, jnp.exp, torch.exp, [(-87, -1), (-1, 1), (1, 80)]),
+    "log": (np.log, jnp.log, torch.log, [(1e-3, 0.9), (0.9, 1.1), (1.1, 2), (2, 1000)]),
+    "log1p": (np.log1p, jnp.log1p, torch.log1p, [(0, 1e-3), (1e-3, 0.1), (0.1, 1)]),
+}
+
+
+def functions() -> dict[str, dict[str, float]]:
+    """The largest error of each function against float64, in float32 roundoffs of its result."""
+    random, found = np.random.default_rng(0), {}
+    for name, (exact, of_jax, of_torch, ranges) in FUNCTIONS.items():
+        found[name] = {"jax": 0.0, "torch": 0.0}
+        for low, high in ranges:
+            x = random.uniform(low, high, 2**18).astype(np.float32)
+            wanted = exact(x.astype(np.float64))
+            results = {"jax": np.asarray(jax.jit(of_jax)(x)), "torch": of_torch(torch.tensor(x))}
+            for backend, values in results.items():
+                error = np.abs(np.float64(values) - wanted) / np.abs(wanted)
+                found[name][backend] = max(found[name][backend], float(error.max() / 2.0**-24))
+    return found
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    Path(sys.argv[1], "functions.json").write_text(json.dumps(functions()))
     backends = {"jax": jax_impl.backend, "torch": torch_impl.backend}
     for file in sorted(Path(sys.argv[1]).glob("*.points")):
         points = Points.load(file)

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -196,8 +197,8 @@ class Study:
         }
 
 
-def spellings(stacks: Iterable[Points]) -> list[dict[str, Any]]:
-    """Wasteful spellings of PPO against the allowance, the bound and the design's formula."""
+def spellings(stacks: Iterable[Points]) -> dict[str, Any]:
+    """Wasteful spellings of PPO against allowance, bound and the design's formula; functions."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         named = {f"{number:03}": points for number, points in enumerate(stacks)}
@@ -223,10 +224,12 @@ def spellings(stacks: Iterable[Points]) -> list[dict[str, Any]]:
                 for limit, allowed in limits.items():
                     row[limit] = max(row[limit], float((deviation / allowed).max()))
                     row[f"outside {limit}"] += int((deviation > allowed).any(-1).sum())
-    return [
+        functions = json.loads(Path(folder, "functions.json").read_bytes())
+    rows = [
         {"spelling": int(number), "framework": backend} | row
         for (number, backend), row in sorted(found.items())
     ]
+    return {"spellings": rows, "functions": functions}
 
 
 def machine() -> dict[str, Any]:
@@ -283,9 +286,11 @@ def main() -> None:
         "trained": TRAINED,
         "scales": SCALES,
         **study.found(),
-        "spellings": spellings(spelled),
+        **spellings(spelled),
     }
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     result["seconds"] = round(time.monotonic() - started)
+    result["cpu_seconds"] = round(sum(usage.ru_utime + usage.ru_stime for usage in spent))
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     noise_document.write(options.out)
     say(f"{options.out}, and what is drawn and tabulated from it")

@@ -1,0 +1,97 @@
+"""The probe grid reaches what the issue lists, and keeps off the kinks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity import oracle, points
+from parity.points import INPUTS, KINK_DISTANCE, Points, kink_distance
+
+
+@pytest.fixture(scope="module")
+def grid() -> tuple[Points, ...]:
+    return points.grid()
+
+
+def of(grid, objective):
+    return [stack for stack in grid if stack.objective == objective]
+
+
+def test_one_compiled_shape_per_objective_in_the_core():
+    objectives = [stack.objective for stack in points.core()]
+    assert sorted(objectives) == sorted(INPUTS)
+
+
+def test_the_core_is_part_of_the_grid(grid):
+    digests = {stack.digest for stack in grid}
+    assert all(stack.digest in digests for stack in points.core())
+
+
+@pytest.mark.parametrize("objective", ["ppo", "dpo", "reinforce"])
+def test_sizes(grid, objective):
+    sizes = [stack.sizes for stack in of(grid, objective)]
+    assert {2, 3, 7, 128} <= {size["action"] for size in sizes}  # the issue's list
+    counts = {size.get("sample", size.get("pair")) for size in sizes}
+    assert {1, 2, 1000} <= counts
+
+
+def test_every_float_is_a_float32(grid):
+    for stack in grid:
+        for values in stack.inputs.values():
+            if values.dtype.kind == "f":
+                assert np.array_equal(values, values.astype(np.float32))
+
+
+def test_no_point_lies_on_a_kink(grid):
+    for stack in of(grid, "ppo"):
+        assert kink_distance(stack) > KINK_DISTANCE
+
+
+def test_a_point_on_a_kink_is_refused():
+    edge = points._ppo("edge", (0.5, 0.1), (0, 1), (1.2, 1.0), (1.0, 2.0), reference=(0, 0))
+    with pytest.raises(ValueError, match="clip edge"):
+        points._stack("ppo", "edges", [edge])
+
+
+def test_advantages_of_the_cells_are_not_of_size_one(grid):
+    (core,) = [stack for stack in of(grid, "ppo") if stack.grid == "core"]
+    assert not (np.abs(core.inputs["advantages"]) == 1).any()
+
+
+def test_extremes(grid):
+    (ppo,) = [stack for stack in of(grid, "ppo") if stack.grid == "core"]
+    logps = oracle.log_softmax(ppo.inputs["logits"])
+    assert logps.min() < -79  # log-probabilities down to -80
+    taken = oracle.pick(logps, ppo.inputs["actions"])
+    log_ratios = np.abs(taken - ppo.inputs["old_logps"])
+    assert log_ratios.max() <= 80  # beyond 88.7 the right formula itself fails in float32
+    normalised = oracle.log_softmax(ppo.inputs["reference"])  # float32 log-probs sum to 1 + 1e-8
+    kls = oracle.kl(ppo.inputs["logits"], normalised)
+    assert ((kls > 1e-11) & (kls < 1e-9)).any()  # near-equal policies
+    for objective in ("dpo", "reward"):
+        (core,) = [stack for stack in of(grid, objective) if stack.grid == "core"]
+        if objective == "dpo":
+            inputs = dict(core.inputs)
+            z = inputs["beta"][:, None] * oracle.dpo(**inputs).margins
+        else:
+            difference = core.inputs["chosen"] - core.inputs["rejected"]
+            z = (difference * core.inputs["weights"][:, None]).sum(-1)
+        assert z.max() > 900  # |z| up to 1000
+        assert z.min() < -900
+
+
+def test_betas_and_references_differ(grid):
+    (core,) = [stack for stack in of(grid, "ppo") if stack.grid == "core"]
+    assert {0.0, 2.5} <= set(core.inputs["beta"].tolist())
+    assert not (core.inputs["beta"] == 1).any()
+    assert len(np.unique(core.inputs["reference"].round(6))) > 3
+
+
+def test_points_survive_a_file(tmp_path: Path, grid):
+    for position, stack in enumerate(grid[:5]):
+        path = tmp_path / f"{position}.safetensors"
+        stack.save(path)
+        again = Points.load(path)
+        assert (again.digest, again.labels, again.grid) == (stack.digest, stack.labels, stack.grid)
+        assert list(again.inputs) == list(INPUTS[stack.objective])
