@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from figures.faults import draw_faults, render_faults
     from figures.gallery import drawings
     from figures.margins import draw_margins, render_margins
-    from figures.mechanism import draw_graph, draw_table, render_mechanism
+    from figures.mechanism import draw_graph, render_mechanism
     from figures.panels import BarPanel, LinePanel, panel_allowances
     from figures.record import generated_at
     from figures.style import renderer_hash
+    from figures.table import draw_table
 
 __all__ = [
     "BarPanel",
@@ -65,10 +66,11 @@ _HOMES = {
     "faults": ("draw_faults", "render_faults"),
     "gallery": ("drawings",),
     "margins": ("draw_margins", "render_margins"),
-    "mechanism": ("draw_graph", "draw_table", "render_mechanism"),
+    "mechanism": ("draw_graph", "render_mechanism"),
     "panels": ("BarPanel", "LinePanel", "panel_allowances"),
     "record": ("generated_at",),
     "style": ("renderer_hash",),
+    "table": ("draw_table",),
 }
 
 

@@ -138,9 +138,15 @@ def _interval(axes: Axes, clip: float, top: float) -> None:
 
 
 def _name_edges(axes: Axes, clip: float) -> None:
-    place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
     for edge, name in ((1 - clip, "1 − ε"), (1 + clip, "1 + ε")):
-        axes.annotate(name, (edge, 0), (3, 3), fontsize=8, **place)
+        axes.annotate(
+            name,
+            (edge, 0),
+            (3, 3),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            fontsize=8,
+        )
 
 
 def draw_counts(axes: Axes, drawn: Clipped) -> Axes:

@@ -281,12 +281,14 @@ def _at_probes(points: Points, expected: Expected, evaluated: Trace) -> Iterator
     if name not in expected.values:
         return
     penalties, allowed = evaluated[name].astype(np.float64), expected.allowed[name]
-    claim = _not_negative(name, penalties, allowed)
+    logits, reference = points.inputs["logits"], points.inputs["reference"]
+    mass = np.log(np.exp(reference).sum(-1))  # of a float32 reference: not quite 0
+    claim = _not_negative(name, penalties + mass, allowed)
     yield claim._replace(name=f"{claim.name} at the probes ({points.grid})")
-    reference = points.inputs["reference"]
-    distance = np.abs(oracle.log_softmax(points.inputs["logits"]) - reference)
-    at = (distance <= np.spacing(np.abs(reference).astype(np.float32))).all(-1)
+    spacing = np.spacing(np.abs(reference).astype(np.float32)).astype(np.float64)
+    at = (np.abs(oracle.log_softmax(logits) - reference) <= spacing).all(-1)
     if at.any():
+        rounding = (np.exp(reference) * spacing).sum(-1)
         zeros = np.zeros(int(at.sum()))
         name = f"{name} 0 at the reference ({points.grid})"
-        yield _Claim(name, penalties[at], zeros, allowed[at])
+        yield _Claim(name, penalties[at], zeros, (allowed + rounding)[at])

@@ -30,6 +30,8 @@ SMALLEST = 2.0**-126  # JAX flushes what is smaller
 FUNCTION_ULPS = 4.0  # roundoffs granted to one exp, log or log1p of a mathematical library
 
 _TOP_BINADE = 2.0**127  # the spacing of the very largest float32 number is infinite
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: Fibonacci hashing
+_MANTISSA = np.uint64(11)  # a float64 holds 53 of 64 bits
 _SEED = 20  # any: allowances must be the same in every run
 _EXACT = {
     np.negative,
@@ -47,14 +49,23 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Luck:
-    """The dice of a set of replicas: random roundings, orders of summation, spellings."""
+    """The dice of a set of replicas: random roundings, orders of summation, spellings.
 
-    def __init__(self, seed: int = _SEED, replicas: int = REPLICAS) -> None:
+    Equal terms round alike, and sums of them drift by the pattern of their last bits. A float64
+    run has other last bits than its float32 replicas: for it (`foreign_bits`) every replica sums
+    at a scale of its own.
+    """
+
+    def __init__(
+        self, seed: int = _SEED, replicas: int = REPLICAS, *, foreign_bits: bool = False
+    ) -> None:
         self.replicas = replicas
         self._random = np.random.Generator(np.random.SFC64(seed))
+        self.scale = 1 + self._random.random(replicas) if foreign_bits else np.ones(replicas)
         number = np.arange(replicas)
         self.adds_onto_base = number % 2 == 0
         self.subtracts_logsumexp = number // 2 % 2 == 0
+        self.flushes = number // 4 % 2 == 0
 
     def lift(self, values: Array) -> "Rounded":
         """Gives every replica the same exact input; the replicas become the leading axis."""
@@ -67,11 +78,19 @@ class Luck:
         return rounded
 
     def round(self, exact: Array) -> Array:
-        """Moves each value at random, by up to the unit roundoff times its size."""
-        dice = self._random.random(exact.shape, dtype=np.float32)
-        dice -= np.float32(0.5)
-        # In float64: float32 has nothing between 1 - 2⁻²⁴ and 1, nor between 1 and 1 + 2⁻²³.
-        return exact * (1.0 + (2 * UNIT_ROUNDOFF) * dice.astype(np.float64))
+        """Moves each value at random, by up to the unit roundoff times its size.
+
+        Within one operation of one replica equal values move alike, as in any program: a hash of
+        their bits is the die. Half of the replicas flush subnormal results to 0, as JAX does.
+        """
+        bits = np.ascontiguousarray(exact, np.float64).view(np.uint64)
+        each = (self.replicas,) + (1,) * (exact.ndim - 1)
+        salt = self._random.bit_generator.random_raw(self.replicas).reshape(each)
+        dice = ((bits ^ salt) * _GOLDEN) >> _MANTISSA  # uniform below 2⁵³
+        rounded: Array = exact * (dice * (2 * UNIT_ROUNDOFF * 2.0**-53) + (1 - UNIT_ROUNDOFF))
+        if np.abs(rounded).min(initial=1.0) < SMALLEST:
+            rounded[self.flushes.reshape(each) & (np.abs(rounded) < SMALLEST)] = 0.0
+        return rounded
 
     def order(self, length: int) -> NDArray[np.intp]:
         """Returns one order of summation per replica, [replica, length]."""
@@ -109,8 +128,10 @@ class Rounded(np.ndarray[Any, np.dtype[Any]]):
 
     def _sum(self, terms: Array, axis: int, **_: Any) -> "Rounded":
         assert axis in (-1, terms.ndim - 1), "the oracle sums over the last axis only"
-        shuffled = self.luck.shuffle(terms).astype(np.float32)
-        return self.luck.wrap(shuffled.cumsum(axis=-1, dtype=np.float32)[..., -1].astype(float))
+        scale = self.luck.scale.reshape(-1, *(1,) * (terms.ndim - 1))
+        shuffled = (self.luck.shuffle(terms) * scale).astype(np.float32)
+        sums = shuffled.cumsum(axis=-1, dtype=np.float32)[..., -1].astype(float)
+        return self.luck.wrap(sums / scale[..., 0])
 
 
 @oracle.log_softmax.register
@@ -137,13 +158,14 @@ def _(base: Rounded, index: NDArray[np.int64], terms: Rounded) -> Rounded:
         luck.replicas, *(1,) * (terms.ndim - 2), terms.shape[-1]
     )
     plain = np.asarray(base)
-    onto = luck.choose(luck.adds_onto_base, plain, np.zeros_like(plain)).astype(np.float32)
+    scale = luck.scale.reshape(-1, *(1,) * (plain.ndim - 1))
+    onto = luck.choose(luck.adds_onto_base, plain * scale, np.zeros_like(plain)).astype(np.float32)
     rows = np.arange(plain.size // actions).reshape(plain.shape[:-1])[..., None] * actions
     at = rows + np.take_along_axis(np.broadcast_to(index, terms.shape), order, axis=-1)
-    shuffled = np.take_along_axis(np.asarray(terms), order, axis=-1).astype(np.float32)
+    shuffled = (np.take_along_axis(np.asarray(terms), order, axis=-1) * scale).astype(np.float32)
     flat = onto.ravel()
     np.add.at(flat, at.ravel(), shuffled.ravel())
-    sums = luck.wrap(flat.reshape(plain.shape).astype(float))
+    sums = luck.wrap(flat.reshape(plain.shape).astype(float) / scale)
     return luck.wrap(luck.choose(luck.adds_onto_base, np.asarray(sums), np.asarray(sums + base)))
 
 
@@ -277,7 +299,7 @@ def measure(
     Raises:
         ValueError: the mode left an entry of some quantity without a value.
     """
-    luck = luck or Luck()
+    luck = luck or Luck(foreign_bits=dtype == "float64")
     values: dict[str, NDArray[Any]] = {}
     deviations = {name: np.zeros(shape) for name, shape in shapes.items()}
     bounds = {name: np.zeros(shape) for name, shape in shapes.items()} if rigorous else {}

@@ -47,7 +47,7 @@ REQUIRED = [
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, Shown]:
-    tables = mechanics.show(mechanics.catalogue(), 120, lambda _who, _stage: None)
+    tables = mechanics.show(mechanics.catalogue(), 300, lambda _who, _stage: None)
     return {each.mechanic.name: each for each in tables}
 
 
