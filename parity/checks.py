@@ -62,9 +62,9 @@ class Target(NamedTuple):
 
 
 class _Ground(NamedTuple):
-    """What a target is held against: the states, and the oracle's values in each dtype."""
+    """What a target is held against, by dtype: the states, and the oracle's values there."""
 
-    grids: list[Points]
+    grids: dict[str, list[Points]]
     oracle: dict[str, list[Expected]]
 
 
@@ -102,18 +102,21 @@ def check_all(
         _validated(target)
     with tempfile.TemporaryDirectory(prefix="parity-") as name, ExitStack() as stack:
         folder = Path(name)
-        files: dict[str, list[str]] = {}
+        files: dict[tuple[str, str], list[str]] = {}
         grounds: dict[str, _Ground] = {}
         for target in targets:
             key = _key(target)
-            if key not in grounds:
-                grounds[key] = ground = _states(target, quick=quick)
-                files[key] = [str(folder / f"{len(files)}-{i}") for i in range(len(ground.grids))]
-                for file, grid in zip(files[key], ground.grids, strict=True):
-                    grid.save(Path(file))
+            if key in grounds:
+                continue
+            grounds[key] = _states(target, quick=quick)
+            for dtype, grids in grounds[key].grids.items():
+                names = [folder / f"{len(files)}-{i}" for i in range(len(grids))]
+                files[key, dtype] = [str(name) for name in names]
+                for path, grid in zip(names, grids, strict=True):
+                    grid.save(path)
         calls = {
             dtype: [
-                _call(target, files[_key(target)], folder / f"{dtype}-{n}")
+                _call(target, files[_key(target), dtype], folder / f"{dtype}-{n}")
                 for n, target in enumerate(targets)
             ]
             for dtype in DTYPES
@@ -123,9 +126,8 @@ def check_all(
             for dtype in DTYPES
         ]
         progress("oracle", "allowances")
-        for ground in grounds.values():
-            for grid in ground.grids:
-                _measure(grid, ground.oracle)
+        for key, ground in grounds.items():
+            _measure(ground, alike=key.endswith("[])"))
         for block in workers:
             _finish(block, targets)
         answers = {
@@ -184,19 +186,25 @@ def _states(target: Target, *, quick: bool) -> _Ground:
     objective, constants = OBJECTIVES[target.objective], target.convention.constants
     grids = [grid for grid in points.grid() if grid.objective == objective]
     chosen = grids[:1] if quick else grids
-    return _Ground([with_constants(grid, constants) for grid in chosen], {d: [] for d in DTYPES})
+    return _Ground({d: [with_constants(g, constants, d) for g in chosen] for d in DTYPES}, {})
 
 
-def _measure(grid: Points, oracle: dict[str, list[Expected]]) -> None:
-    """The points are float32 numbers: float64 changes the allowances alone."""
-    measured = gate.evaluate_points(grid, "float32")
-    oracle["float32"].append(measured)
-    oracle["float64"].append(
-        Expected(
-            measured.values,
-            {name: FLOAT64_SCALE * allowed for name, allowed in measured.allowed.items()},
-            {name: FLOAT64_SCALE * bound for name, bound in measured.bound.items()},
-        )
+def _measure(ground: _Ground, *, alike: bool) -> None:
+    """Where both dtypes have the same points, float64 changes the allowances alone."""
+    single = [gate.evaluate_points(grid, "float32") for grid in ground.grids["float32"]]
+    ground.oracle["float32"] = single
+    ground.oracle["float64"] = (
+        [_narrowed(measured) for measured in single]
+        if alike
+        else [gate.evaluate_points(grid, "float64") for grid in ground.grids["float64"]]
+    )
+
+
+def _narrowed(measured: Expected) -> Expected:
+    return Expected(
+        measured.values,
+        {name: FLOAT64_SCALE * allowed for name, allowed in measured.allowed.items()},
+        {name: FLOAT64_SCALE * bound for name, bound in measured.bound.items()},
     )
 
 
@@ -268,9 +276,9 @@ def _compared(
     """Holds what a function computed against the oracle; a failure wants to be followed up."""
     scenes: dict[str, list[Scene]] = {}
     for dtype, call in calls.items():
-        states = zip(ground.grids, ground.oracle[dtype], strict=True)
+        states = zip(ground.grids[dtype], ground.oracle[dtype], strict=True)
         traces = [
-            load_trace(target.target, Path(f"{call.output}.{i}")) for i in range(len(ground.grids))
+            load_trace(target.target, Path(f"{call.output}.{i}")) for i in range(len(call.points))
         ]
         scenes[dtype] = [
             probed(grid, oracle, trace, report.framework)

@@ -147,7 +147,7 @@ def _of_losses(objective: str) -> list[Fault]:
 
 def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagnosis:
     core = failure.core
-    like = [fault for fault, trace in known if alike(core.trace, trace, core.oracle)]
+    like = [fault for fault, trace in known if _behaves(core, trace)]
     return Diagnosis(
         implementation=failure.call.target,
         fault=like[0].name if like else "",
@@ -155,6 +155,16 @@ def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagno
         indistinguishable=[fault.name for fault in like[1:]],
         tried=len(known),
     )
+
+
+def _behaves(core: Scene, planted: Trace) -> bool:
+    """Frozen gradients are alike where both are 0: frameworks split them differently at ties."""
+    mine = core.trace
+    frozen = [name for name in planted.quantities if "/gradient_" in name and name in mine]
+    kept = {name: q for name, q in planted.quantities.items() if name not in frozen}
+    bare = Trace(planted.implementation, planted.dtype, kept)
+    leak = [(bool(mine[name].any()), bool(planted[name].any())) for name in frozen]
+    return alike(mine, bare, core.oracle) and all(ours == theirs for ours, theirs in leak)
 
 
 def _smallest(

@@ -185,6 +185,7 @@ def _ppo_core() -> list[State]:
         _ppo("an action never sampled", logits, (0, 2, 0, 2), ratios, mixed),
         _ppo("behaviour far from policy", logits, actions, (30.0, 0.02, 12.0, 0.1), mixed),
         _ppo("log-ratio of 30 either way", logits, actions, (1e13, 1e-13, 1e13, 1e-13), mixed),
+        _ppo("log-ratio of 30, not clipped", logits, actions, (1e-13, 1e13, 1e-13, 1e13), mixed),
         _ppo("beta above 1", logits, actions, ratios, mixed, beta=2.5),
         _ppo("beta zero", logits, actions, ratios, mixed, beta=0.0),
         _ppo("narrow clip", logits, actions, (1.02, 0.97, 1.004, 0.9), mixed, clip=0.01),

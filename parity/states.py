@@ -27,13 +27,16 @@ def selected(points: Points, which: NDArray[Any]) -> Points:
     )
 
 
-def with_constants(points: Points, constants: Mapping[str, float]) -> Points:
-    """The points with β or ε set everywhere, less those that this puts on a clip edge."""
+def with_constants(points: Points, constants: Mapping[str, float], dtype: str) -> Points:
+    """The points with β or ε set everywhere, less those that this puts on a clip edge.
+
+    A function that has them built in rounds them to the dtype in which it computes.
+    """
     if not constants:
         return points
     inputs = dict(points.inputs)
     for name, value in constants.items():
-        inputs[name] = np.full_like(inputs[name], np.float32(value))
+        inputs[name] = np.full_like(inputs[name], np.dtype(dtype).type(value))
     changed = Points(points.objective, points.grid, points.labels, inputs)
     if points.objective != "ppo":
         return changed

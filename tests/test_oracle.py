@@ -36,7 +36,7 @@ def logps(*logits: float) -> np.ndarray:
 def test_gradient_is_the_central_difference_of_the_loss(
     draw_points: Callable[..., Points], objective: str, actions: int, samples: int
 ) -> None:
-    points = draw_points(objective, 3, 12 if actions < 100 else 4, actions, samples)
+    points = draw_points(objective, 3, 12 if actions < 100 else 2, actions, samples)
     parameters, *others = points.inputs.values()
     both = np.array([STEP, -STEP])[:, None, None] * np.eye(actions)  # [sign, coordinate, action]
     moved = parameters[:, None, None] + both

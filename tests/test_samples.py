@@ -94,19 +94,28 @@ def test_torch_draws_the_same_from_one_seed_and_not_from_another(
     first.check(SMALL, "drawn")
 
 
-def test_drawn_actions_follow_the_policy(
-    backend: Callable[[str], Any], implementation: str
-) -> None:
+def test_torch_draws_from_the_policy(backend: Callable[[str], Any]) -> None:
     assert SMALL.ppo is not None
     ppo = msgspec.structs.replace(SMALL.ppo, rollouts=1, samples=4000)
-    drawn = backend(implementation).draw(msgspec.structs.replace(SMALL, ppo=ppo), 3)
-    frequencies = np.bincount(drawn.actions[0], minlength=3) / 4000
+    drawn = backend("torch").draw(msgspec.structs.replace(SMALL, ppo=ppo), 3)
     policy = np.exp([0.0, 1.0, 2.0]) / np.exp([0.0, 1.0, 2.0]).sum()
-    # Four standard deviations of a mean of 4,000 draws: 4·√(¼/4000).
-    np.testing.assert_allclose(frequencies, policy, rtol=0, atol=0.032)
+    assert_drawn_from(drawn.actions, np.log(policy))
     np.testing.assert_allclose(np.exp(drawn.behaviour[0]), policy, rtol=1e-5)
-    assert drawn.sampler == implementation
-    assert implementation in drawn.versions
+    assert drawn.sampler == "torch"
+    assert "torch" in drawn.versions
+
+
+def test_recorded_tapes_are_drawn_from_their_behaviour(tapes: dict[str, Samples]) -> None:
+    for tape in tapes.values():
+        assert_drawn_from(tape.actions, tape.behaviour[:, None])
+
+
+def assert_drawn_from(actions: np.ndarray, logps: np.ndarray) -> None:
+    """Within four standard deviations of a sum of draws, √(Σ p (1 - p)), for every action."""
+    policy = np.broadcast_to(np.exp(logps), (*actions.shape, logps.shape[-1]))
+    expected, variance = policy.sum((0, 1)), (policy * (1 - policy)).sum((0, 1))
+    counts = np.bincount(actions.ravel(), minlength=logps.shape[-1])
+    assert (np.abs(counts - expected) < 4 * np.sqrt(variance)).all()
 
 
 # The file.

@@ -1,0 +1,216 @@
+"""`parity check A --against B`: two functions of the user's, any objective, any framework."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from parity.against import Pair, compare_functions
+from parity.errors import BackendError, InputError
+
+PATIENCE = 600.0  # seconds for what takes ten, on a busy machine
+
+TORCH = """
+import torch
+
+def grpo(logps, old_logps, advantages, mask, clip):
+    ratios = torch.exp(logps - old_logps.detach())
+    a = advantages.detach()[:, None]
+    terms = -torch.minimum(ratios * a, torch.clamp(ratios, 1 - clip, 1 + clip) * a)
+    return ((terms * mask).sum(1) / mask.sum(1)).mean()
+"""
+
+# As its users wrote it; the planted errors are in the mask, and in what is frozen.
+JAX = """
+import jax
+import jax.numpy as jnp
+
+def _terms(logps, old, advantages, clip):
+    ratios = jnp.exp(logps - jax.lax.stop_gradient(old))
+    a = jax.lax.stop_gradient(advantages)[:, None]
+    return jnp.maximum(-a * ratios, -a * jnp.clip(ratios, 1 - clip, 1 + clip))
+
+def grpo(logps, old_logps, advantages, mask, clip):
+    terms = _terms(logps, old_logps, advantages, clip)
+    return jnp.mean(jnp.sum(jnp.where(mask > 0, terms, 0), axis=1) / jnp.sum(mask, axis=1))
+
+def padded(logps, old_logps, advantages, mask, clip):
+    terms = _terms(logps, old_logps, advantages, clip)
+    return jnp.mean(jnp.sum(terms * mask, axis=1) / mask.shape[1])
+
+def leaking(logps, old_logps, advantages, mask, clip):
+    return grpo(logps, jax.lax.stop_gradient(old_logps), advantages, mask, clip) + 0 * jnp.sum(
+        old_logps
+    ) + jnp.sum(advantages - jax.lax.stop_gradient(advantages))
+"""
+
+NUMPY = """
+import os
+import numpy as np
+
+def mean(x, weights):
+    return np.sum(x * weights) / np.sum(weights)
+
+def average(x, weights):
+    return np.average(x, weights=weights)
+
+def single(x, weights):
+    return mean(x.astype(np.float32), weights.astype(np.float32)).astype(x.dtype)
+
+def unweighted(x, weights):
+    return np.mean(x)
+
+def other_names(values, weights):
+    return mean(values, weights)
+
+def dies(x, weights):
+    os._exit(3)
+
+def raises(x, weights):
+    raise ValueError("not today")
+
+def column(x, weights):
+    return mean(x, weights)[None]
+
+def points():
+    random = np.random.default_rng(1)
+    for rows in (3, 8):
+        yield {"x": random.normal(size=rows), "weights": np.ones(rows)}
+    yield {"x": random.normal(size=5), "weights": np.array([1.0, 1.0, 0.0, 1.0, 1.0])}
+
+def no_points():
+    return []
+"""
+
+
+def silent(_who: str, _stage: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("against")
+    for name, source in (("mine_torch", TORCH), ("mine_jax", JAX), ("mine_numpy", NUMPY)):
+        (folder / f"{name}.py").write_text(textwrap.dedent(source))
+    random = np.random.default_rng(0)
+    mask = np.ones((4, 6))
+    mask[1, 3:] = mask[3, 5:] = 0
+    logps = -random.exponential(size=(4, 6))
+    point = {
+        "logps": logps,
+        "old_logps": logps + 0.3 * random.normal(size=(4, 6)),
+        "advantages": random.normal(size=4),
+        "mask": mask,
+        "clip": np.array(0.2),
+    }
+    np.savez(folder / "points.npz", **point)
+    full = {**point, "mask": np.ones((4, 6))}
+    named = {
+        f"{label}/{n}": v for label, p in (("full", full), ("ragged", point)) for n, v in p.items()
+    }
+    save_file(named, folder / "points.safetensors")
+    return folder
+
+
+@pytest.fixture
+def pair(folder: Path) -> Callable[..., Pair]:
+    def of(left: str, right: str, points: str, **options: object) -> Pair:
+        place = f"{folder}/{points}"
+        return Pair(f"{folder}/mine_{left}", f"{folder}/mine_{right}", place, **options)
+
+    return of
+
+
+def test_a_masked_loss_and_its_port_match(pair: Callable[..., Pair]) -> None:
+    report = compare_functions(
+        pair("torch.py:grpo", "jax.py:grpo", "points.npz", frozen=("old_logps", "advantages")),
+        PATIENCE,
+        silent,
+    )
+    assert report.verdict == "match", report.lines()
+    assert report.frameworks == ["torch", "jax"]
+    assert report.differentiated == ["advantages", "clip", "logps", "old_logps"]  # no mask
+    assert {c.right for c in report.comparisons} == {"B", "0"}
+
+
+def test_a_planted_mask_error_is_found(pair: Callable[..., Pair]) -> None:
+    report = compare_functions(
+        pair("torch.py:grpo", "jax.py:padded", "points.safetensors"), PATIENCE, silent
+    )
+    assert report.verdict == "divergent"
+    (broken,) = report.broken
+    assert broken.point == "ragged"  # where nothing is masked they are the same
+    assert broken.quantities == ["value", "gradient/clip", "gradient/logps"]
+    assert (broken.rows, broken.of) == ([1], 4)  # the first row that is padded
+    assert "1 of 4 rows suffice: 1" in "\n".join(report.lines())
+
+
+def test_a_gradient_to_what_is_frozen_is_found(pair: Callable[..., Pair]) -> None:
+    frozen = ("advantages",)
+    report = compare_functions(
+        pair("torch.py:grpo", "jax.py:leaking", "points.npz", frozen=frozen), PATIENCE, silent
+    )
+    assert report.verdict == "divergent"
+    assert report.broken[0].quantities == ["gradient/advantages"]
+    guilty = [c.left for c in report.comparisons if c.right == "0" and c.verdict == "divergent"]
+    assert guilty == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("right", "verdict"),
+    [("average", "match"), ("single", "noisy"), ("unweighted", "divergent")],
+)
+def test_numpy_functions_at_points_that_a_function_makes(
+    right: str, verdict: str, pair: Callable[..., Pair]
+) -> None:
+    report = compare_functions(
+        pair("numpy.py:mean", f"numpy.py:{right}", "mine_numpy.py:points"), PATIENCE, silent
+    )
+    assert report.verdict == verdict, report.lines()
+    assert report.points == 3
+    assert [b.point for b in report.broken] == (["point 2"] if verdict == "divergent" else [])
+    assert any("no gradients" in note for note in report.notes)
+
+
+def test_arguments_of_other_names_are_mapped(pair: Callable[..., Pair]) -> None:
+    asked = pair("numpy.py:mean", "numpy.py:other_names", "mine_numpy.py:points")
+    with pytest.raises(InputError, match="'values' is not among the points"):
+        compare_functions(asked, PATIENCE, silent)
+    mapped = asked._replace(mapping={"values": "x"})
+    assert compare_functions(mapped, PATIENCE, silent).verdict == "match"
+
+
+def test_misbehaviour_is_told(pair: Callable[..., Pair]) -> None:
+    points = "mine_numpy.py:points"
+    raised = compare_functions(pair("numpy.py:mean", "numpy.py:raises", points), PATIENCE, silent)
+    assert raised.verdict == "divergent"
+    assert "raised ValueError: not today" in raised.sentence
+    shaped = compare_functions(pair("numpy.py:mean", "numpy.py:column", points), PATIENCE, silent)
+    assert shaped.sentence == "A returns shape [], B [1] (point 0)"
+    with pytest.raises(BackendError, match=r"mine_numpy.py:dies \(float32\): crashed with exit"):
+        compare_functions(pair("numpy.py:mean", "numpy.py:dies", points), PATIENCE, silent)
+
+
+@pytest.mark.parametrize(
+    ("points", "options", "message"),
+    [
+        ("nowhere.npz", {}, "cannot be read: No such file"),
+        ("mine_numpy.py", {}, "expected package.module:function"),
+        ("mine_numpy.py:no_points", {}, "made no points"),
+        ("mine_numpy.py:missing", {}, "has no missing"),
+        ("points.npz", {"gradients": ("magic",)}, "--gradients: got 'magic'; expected one of"),
+        ("points.npz", {"frozen": ("magic",)}, "--frozen: got 'magic'; expected one of"),
+        ("points.npz", {}, "argument 'x' is not among the points"),
+    ],
+)
+def test_unusable_points_are_refused(
+    points: str, options: dict[str, tuple[str, ...]], message: str, pair: Callable[..., Pair]
+) -> None:
+    with pytest.raises(InputError) as refused:
+        compare_functions(
+            pair("numpy.py:mean", "numpy.py:mean", points, **options), PATIENCE, silent
+        )
+    assert message in str(refused.value)
