@@ -53,8 +53,8 @@ def _compared(timeout: float) -> list[str]:
     from figures import compare, generated_at, load, panel_allowances, recorded
     from figures.record import record
     from parity.problem import load_problem
-    from parity.run import Settings
-    from parity.run import run as run_problems
+    from parity.runs import Settings
+    from parity.runs import run as run_problems
 
     committed = {name: load(path) for name, path in recorded().items()}
     with (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from parity.run import Finished
+    from parity.runs import Finished
 
 __all__ = ["Dtype", "Format", "run"]
 
@@ -74,8 +74,8 @@ def run(
     from parity.errors import InputError
     from parity.problem import lessons, load_problem
     from parity.report import AllowedNoise
-    from parity.run import Settings
-    from parity.run import run as run_problems
+    from parity.runs import Settings
+    from parity.runs import run as run_problems
 
     if (allow_noisy is None) != (reason is None):
         missing, given = (

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.compare import Comparison, Divergence, worst_verdict
+from parity.comparison import Comparison, Divergence, worst_verdict
 from parity.report import Diagnosis, LessonReport, Report, totals
 
 if TYPE_CHECKING:
-    from parity.run import Finished
+    from parity.runs import Finished
 
 __all__ = ["closing_line", "report_json", "report_text"]
 

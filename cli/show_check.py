@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from parity.compare import worst_verdict
+from parity.comparison import worst_verdict
 from parity.judging import CheckReport
 from parity.report import totals
 

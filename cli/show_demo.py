@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from parity.compare import Divergence
+from parity.comparison import Divergence
 from parity.faults import Fault, Outcome
 from parity.files import write_whole
 

@@ -12,7 +12,7 @@ import numpy as np
 from parity import gate, points
 from parity.backends import CALLED, Progress, Workers, load_trace
 from parity.calling import Answer, Call
-from parity.compare import worst_verdict
+from parity.comparison import worst_verdict
 from parity.convention import Convention
 from parity.errors import BackendError, InputError
 from parity.followup import Failure, follow_up

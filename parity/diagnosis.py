@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parity import faults
 from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
-from parity.compare import ORACLE, Comparison, first_divergence
+from parity.comparison import ORACLE, Comparison, first_divergence
 from parity.faults import Fault
 from parity.gate import Case
 from parity.noise import Expected

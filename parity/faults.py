@@ -9,7 +9,7 @@ import msgspec
 
 from parity import gate, points
 from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
-from parity.compare import ORACLE, Comparison
+from parity.comparison import ORACLE, Comparison
 from parity.errors import InputError
 from parity.files import read_bytes
 from parity.noise import Expected

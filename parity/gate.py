@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity import replay
-from parity.compare import (
+from parity.comparison import (
     ORACLE,
     Comparison,
     Mode,

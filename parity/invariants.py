@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity import oracle
-from parity.compare import Entry, Verdict, compare
+from parity.comparison import Entry, Verdict, compare
 from parity.noise import Expected
 from parity.points import Points
 from parity.problem import Problem

@@ -8,7 +8,7 @@ import msgspec
 
 from parity import gate
 from parity.calling import PARTS
-from parity.compare import (
+from parity.comparison import (
     ORACLE,
     Comparison,
     Entry,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from parity import noise, replay
 from parity.backends import FAULT_MODULES, MECHANIC_MODULES, Progress, Workers
 from parity.closed_forms import FORMS, Replayed
-from parity.compare import Number, number
+from parity.comparison import Number, number
 from parity.errors import BackendError, InputError
 from parity.files import read_arrays, read_bytes
 from parity.noise import Expected

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.calling import Answer
-from parity.compare import Comparison, Verdict, compare, worst_verdict
+from parity.comparison import Comparison, Verdict, compare, worst_verdict
 from parity.noise import FLOAT64_SCALE, MULTIPLE, SMALLEST
 from parity.trace import Quantity
 

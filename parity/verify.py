@@ -8,7 +8,7 @@ import numpy as np
 
 from parity import gate
 from parity.backends import MODULES, draw_samples
-from parity.compare import compare
+from parity.comparison import compare
 from parity.errors import InputError
 from parity.problem import Problem, lessons, load_problem
 from parity.samples import Samples

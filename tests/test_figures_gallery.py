@@ -21,7 +21,7 @@ from figures.faults import draw_faults, render_faults
 from figures.gallery import drawings as drawings_of
 from figures.margins import FLOOR, draw_margins, margins, render_margins
 from figures.record import record
-from parity.compare import Divergence, Entry
+from parity.comparison import Divergence, Entry
 from parity.faults import LAYERS, Fault, Outcome
 from parity.gate import Case
 from parity.noise import Expected

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parity import gate, points
-from parity.compare import ORACLE, Mode, blame, first_divergence, worst_verdict
+from parity.comparison import ORACLE, Mode, blame, first_divergence, worst_verdict
 from parity.gate import Case
 from parity.noise import Expected
 from parity.points import Points

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.compare import Comparison, Divergence, Verdict
+from parity.comparison import Comparison, Divergence, Verdict
 from parity.coverage import Coverage
 from parity.files import digest, write_whole
 from parity.invariants import Invariant

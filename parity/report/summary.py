@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from parity.compare import Comparison
+from parity.comparison import Comparison
 
 __all__ = ["Totals", "totals"]
 

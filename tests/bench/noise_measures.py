@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity import noise, oracle, replay
-from parity.compare import Comparison
+from parity.comparison import Comparison
 from parity.noise import Expected, Luck
 from parity.points import Points
 from parity.quantities import evaluated

@@ -14,7 +14,7 @@ import msgspec
 
 from parity import gate, points
 from parity.backends import MODULES, Progress, Workers, draw_samples, load_trace
-from parity.compare import worst_verdict
+from parity.comparison import worst_verdict
 from parity.errors import BackendError, InputError
 from parity.noise import REPLICAS, Expected
 from parity.points import Points

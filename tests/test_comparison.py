@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity import gate
-from parity.compare import (
+from parity.comparison import (
     ORACLE,
     VERDICTS,
     Comparison,
