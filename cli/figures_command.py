@@ -69,13 +69,17 @@ def _compared(timeout: float) -> list[str]:
         if judgement.verdict != "match":
             differences.append(f"{name}: the fresh run is {judgement.verdict}")
             continue
-        fresh = record(
-            case.problem,
-            case.traces,
-            report_digest=finished.report.digest,
-            verdict=judgement.verdict,
-            generated_at=generated_at(),
-        )
+        try:
+            fresh = record(
+                case.problem,
+                case.traces,
+                report_digest=finished.report.digest,
+                verdict=judgement.verdict,
+                generated_at=generated_at(),
+            )
+        except ValueError as error:  # a value that is not finite
+            differences.append(f"{name}: no figure: {error}")
+            continue
         allowed = panel_allowances(case.problem, case.trajectory.allowed, case.trajectory.values)
         differences += [f"{name}: {line}" for line in compare(committed[name], fresh, allowed)]
     return differences

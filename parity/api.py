@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from parity import gate
-from parity.checks import CheckReport, Target
+from parity.checks import Target
 from parity.checks import check as check_target
 from parity.comparison import blame, worst_verdict
 from parity.convention import Convention, Kl, Policy, Reduction, Shape, Sign
 from parity.errors import InputError
+from parity.judging import CheckReport
 from parity.problem import Problem, lessons, load_problem
 from parity.report import LessonReport, Report
 from parity.runs import Settings
