@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -50,7 +50,7 @@ INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
 class PointsHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The JSON header of a points file."""
 
-    schema_version: int = 1
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
     objective: str
     grid: str
     labels: tuple[str, ...]

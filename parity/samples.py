@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ __all__ = ["Samples"]
 class SamplesHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The JSON header of a samples file."""
 
-    schema_version: int = 1
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
     problem: str
     problem_digest: str
     seed: int

@@ -117,6 +117,11 @@ class Trace:
             InputError: missing, truncated or altered, or the arrays are not as declared.
         """
         header, arrays = read_arrays(path, TraceHeader)
+        strangers = arrays.keys() - {declared.name for declared in header.quantities}
+        if strangers:
+            raise InputError(
+                f"{path}: {min(strangers)}: not declared; expected declared arrays only"
+            )
         quantities = {}
         for declared in header.quantities:
             values = arrays.get(declared.name)

@@ -106,7 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "mask": mask,
         "clip": np.array(0.2),
     }
-    np.savez(folder / "points.npz", **point)
+    np.savez(folder / "points.npz", allow_pickle=False, **point)
     full = {**point, "mask": np.ones((4, 6))}
     named = {
         f"{label}/{n}": v for label, p in (("full", full), ("ragged", point)) for n, v in p.items()

@@ -8,12 +8,14 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from parity.checks import CheckReport, Target, check, check_all
+from parity.checks import Target, check, check_all
 from parity.convention import Convention
 from parity.errors import InputError, ParityError
 from parity.faults import Fault, catalogue
+from parity.judging import CheckReport
 from parity.points import INPUTS
 
 PATIENCE = 600.0  # seconds for what takes twenty, on a busy machine
@@ -334,3 +336,32 @@ def test_what_cannot_be_asked_is_refused_at_once(target: Target, message: str) -
     with pytest.raises(InputError) as refused:
         check(target, PATIENCE, silent)
     assert message in str(refused.value)
+
+
+def test_the_command_says_it_in_words_and_in_json(tmp_path: Path) -> None:
+    path, repro = tmp_path / "mine.py", tmp_path / "repro.py"
+    path.write_text(NUMPY)
+    command = [sys.executable, "-m", "cli.main", "check", f"{path}:wrong", "--objective", "dpo"]
+    said = subprocess.run(
+        [*command, "--quick", "--repro", repro],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert said.returncode == 1
+    assert "wrong(logits, reference, chosen, rejected, beta)" in said.stdout
+    assert "first failing cell (float32, points, core): ordinary margins" in said.stdout
+    assert f"smallest failing input: {repro}" in said.stdout
+    assert said.stdout.splitlines()[-1].startswith("divergent: ")
+    ended = subprocess.run([sys.executable, repro], capture_output=True, text=True, check=False)
+    assert "AssertionError" in ended.stderr
+    encoded = subprocess.run(
+        [*command, "--quick", "--quiet", "--format", "json"],
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    report = msgspec.json.decode(encoded.stdout, type=CheckReport)
+    assert (report.verdict, report.framework) == ("divergent", "numpy")
+    assert report.repro == repro.read_text()

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from parity.checks import CheckReport, Target, check_all
+from parity.checks import Target, check_all
 from parity.convention import Convention
 from parity.errors import BackendError, InputError, ParityError
+from parity.judging import CheckReport
 
 PATIENCE = 240.0  # seconds for what takes ten, on a busy machine
 

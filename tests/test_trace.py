@@ -227,3 +227,13 @@ def test_a_trace_is_asked_by_name() -> None:
     assert trace["b/total"] == 7
     with pytest.raises(AttributeError):
         trace.dtype = "float64"  # type: ignore[misc]
+
+
+def test_an_undeclared_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.safetensors"
+    trace = Trace("torch", "float32", {})
+    trace.save(path)
+    header, _ = read_arrays(path, TraceHeader)
+    write_arrays(path, header, {"ppo/loss": np.zeros(2, np.float32)})
+    with pytest.raises(InputError, match=r"ppo/loss: not declared; expected declared arrays only"):
+        Trace.load(path)

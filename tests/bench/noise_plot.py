@@ -150,7 +150,7 @@ def _figure(found: Found) -> Figure:
 def _notes(found: Found) -> Iterator[str]:
     yield "Upper left: dashed, torch.testing.assert_close on the same gradients. Upper right: all"
     yield "quantities, random data; 1 is the limit. Lower left: 3 is the limit. Lower right: open,"
-    yield "at default settings, with false alarms; filled, with none, if need be loosened (the line)."
+    yield "at default settings, with false alarms; filled, with none, loosened if need be."
     yield f"{found['date']}, jax {found['versions']['jax']}, torch {found['versions']['torch']}"
 
 
