@@ -60,15 +60,17 @@ def _parity(
     pass
 
 
-app.command("run")(run_command.run)
-app.add_typer(samples_command.app)
-app.command("figures")(figures_command.figures)
-app.command("check")(check_command.check)
-app.command("faults")(faults_command.faults)
-app.command("mechanics")(mechanics_command.mechanics)
-app.command("twins")(twins_command.twins)
-app.command("demo")(demo_command.demo)
-app.command("schema")(schema_command.schema)
+app.command("run", short_help="Run the lessons, judge, draw what matched.")(run_command.run)
+app.add_typer(samples_command.app, short_help="Draw a tape, or draw one again.")
+app.command("figures", short_help="List or check the recorded figures.")(figures_command.figures)
+app.command("check", short_help="Judge a function of yours.")(check_command.check)
+app.command("faults", short_help="Plant known bugs: who catches them?")(faults_command.faults)
+app.command("mechanics", short_help="Show the mechanics in both frameworks.")(
+    mechanics_command.mechanics
+)
+app.command("twins", short_help="Show the two sources side by side.")(twins_command.twins)
+app.command("demo", short_help="See it all in a minute.")(demo_command.demo)
+app.command("schema", short_help="Print a document's JSON Schema.")(schema_command.schema)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from parity import gate
 from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
@@ -15,11 +16,10 @@ from parity.diagnosis import alike
 from parity.errors import BackendError
 from parity.faults import Fault, catalogue
 from parity.judging import Cell, Scene, judged, probed
-from parity.noise import Expected
 from parity.points import Points
 from parity.quantities import EVALUATED
 from parity.report import Diagnosis
-from parity.states import reduced
+from parity.states import COUNTED, reduced, selected
 from parity.trace import Trace
 from parity.worker import Evaluate, Job
 
@@ -87,37 +87,34 @@ def _followed(
 ) -> list[Followed]:
     # PyTorch's faults serve every framework: nothing has to be compiled for them.
     twin = "torch" if find_spec("torch") else "jax"
-    cores: dict[str, Points] = {}
-    for failure in failures:
-        assert failure.core.points is not None
-        cores[failure.core.points.digest] = failure.core.points
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
         planted: list[Job] = []
         faults: dict[str, list[tuple[Fault, Path]]] = {}
-        smaller: dict[str, list[tuple[Points, Expected]]] = {}
-        for key, core in cores.items():
+        for key, core in {_key(failure): failure.core.points for failure in failures}.items():
+            assert core is not None
             core.save(folder / key)
             faults[key] = [(f, folder / f"{key}.{f.name}") for f in _of_losses(core.objective)]
             planted += [
                 Evaluate(str(folder / key), str(place), FAULT_MODULES[twin], fault.name)
                 for fault, place in faults[key]
             ]
-            smaller[key] = []
-            for size in SIZES:
-                grid = reduced(core, size)
-                grid.save(folder / f"{key}-{size}")
-                smaller[key].append((grid, gate.evaluate_points(grid, dtype)))
-        again: list[Job] = [
-            msgspec.structs.replace(
-                failure.call,
-                points=[str(folder / f"{_key(failure)}-{size}") for size in SIZES],
-                compiled=len(SIZES),
-                problem=None,
-                output=str(folder / f"again-{number}"),
+        again: list[Job] = []
+        smaller: list[list[Points]] = []
+        for number, failure in enumerate(failures):
+            smaller.append(_smaller(failure))
+            files = [folder / f"less-{number}-{i}" for i in range(len(smaller[-1]))]
+            for file, grid in zip(files, smaller[-1], strict=True):
+                grid.save(file)
+            again.append(
+                msgspec.structs.replace(
+                    failure.call,
+                    points=[str(file) for file in files],
+                    compiled=len(files),
+                    problem=None,
+                    output=str(folder / f"again-{number}"),
+                )
             )
-            for number, failure in enumerate(failures)
-        ]
         with Workers({dtype: again, twin: planted}, dtype, timeout, progress) as workers:
             for _ in workers.finished():
                 pass
@@ -128,7 +125,7 @@ def _followed(
         return [
             Followed(
                 _diagnosis(failure, known[_key(failure)]),
-                *_smallest(failure, smaller[_key(failure)], folder / f"again-{number}"),
+                *_smallest(failure, smaller[number], folder / f"again-{number}"),
             )
             for number, failure in enumerate(failures)
         ]
@@ -137,6 +134,15 @@ def _followed(
 def _key(failure: Failure) -> str:
     assert failure.core.points is not None
     return failure.core.points.digest
+
+
+def _smaller(failure: Failure) -> list[Points]:
+    """The failing point in fewer of its samples or pairs at a time."""
+    points = failure.scene.points
+    assert points is not None
+    point = selected(points, np.array([failure.cell.entry.index[0]]))
+    counted = max(point.sizes.get(axis, 0) for axis in COUNTED)
+    return [reduced(point, size) for size in SIZES if size < counted]
 
 
 def _of_losses(objective: str) -> list[Fault]:
@@ -167,14 +173,13 @@ def _behaves(core: Scene, planted: Trace) -> bool:
     return alike(mine, bare, core.oracle) and all(ours == theirs for ours, theirs in leak)
 
 
-def _smallest(
-    failure: Failure, grids: list[tuple[Points, Expected]], place: Path
-) -> tuple[Cell, Scene]:
+def _smallest(failure: Failure, grids: list[Points], place: Path) -> tuple[Cell, Scene]:
     """The first failing point of the fewest samples; the cell itself where less does not fail."""
     answer = msgspec.json.decode(Path(f"{place}.json").read_bytes(), type=Answer)
     name, dtype = failure.call.target, failure.dtype
-    for position, (grid, oracle) in enumerate(grids if not answer.fault else []):
+    for position, grid in enumerate(grids if not answer.fault else []):
         trace = load_trace(name, Path(f"{place}.{position}"))
+        oracle = gate.evaluate_points(grid, dtype)
         scene = probed(grid, oracle, trace, failure.framework)
         _, found = judged(name, {dtype: [scene]})
         divergent = [f for f in found if f.verdict == "divergent"]

@@ -12,9 +12,10 @@ from parity.quantities import EVALUATED
 from parity.samples import Samples
 from parity.trace import Quantity, Trace
 
-__all__ = ["recorded_points", "reduced", "selected", "with_constants"]
+__all__ = ["COUNTED", "recorded_points", "reduced", "selected", "with_constants"]
 
-_COUNTED = ("sample", "pair")
+COUNTED = ("sample", "pair")
+MANY = 32  # parts of one state
 
 
 def selected(points: Points, which: NDArray[Any]) -> Points:
@@ -48,9 +49,9 @@ def with_constants(points: Points, constants: Mapping[str, float], dtype: str) -
 def reduced(points: Points, size: int) -> Points:
     """The same states, of `size` of their samples or pairs at a time."""
     axes = INPUTS[points.objective]
-    word = next(axis for names in axes.values() for axis in names if axis in _COUNTED)
+    word = next(axis for names in axes.values() for axis in names if axis in COUNTED)
     total = points.sizes[word]
-    groups = [list(range(at, at + size)) for at in range(0, total - size + 1, size)]
+    groups = [list(range(at, at + size)) for at in range(0, total - size + 1, size)][:MANY]
     labels: list[str] = []
     inputs: dict[str, list[NDArray[Any]]] = {name: [] for name in axes}
     for i, label in enumerate(points.labels):
