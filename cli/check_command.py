@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.options import Timeout
+
 if TYPE_CHECKING:
     from parity.convention import Convention
 
@@ -157,9 +159,7 @@ def check(
         CheckFormat, typer.Option("--format", help="What is printed.")
     ] = CheckFormat.TEXT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="For the function's processes.")
-    ] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """Judge a function of yours: against the oracle, or against another of yours.
 

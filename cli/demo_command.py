@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from cli.options import Timeout
+
 __all__ = ["LESSON", "PLANTED", "demo"]
 
 LESSON = "posttraining-04"
@@ -16,9 +18,7 @@ def demo(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where everything goes.")
     ] = Path("parity-demo"),
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
-    ] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """Show it all in a minute: a run that matches, a planted bug, who is blamed, a figure.
 

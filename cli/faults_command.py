@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cli.options import Timeout
+
 __all__ = ["Framework", "faults"]
 
 
@@ -29,9 +31,7 @@ def faults(
         Path | None,
         typer.Option(metavar="FILE.svg", help="Draw the matrix: faults by layers (or FILE.png)."),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
-    ] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """Plant known bugs in the twins and show who catches them.
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from cli.options import Timeout
+
 __all__ = ["figures"]
 
 
@@ -13,9 +15,7 @@ def figures(
         bool,
         typer.Option("--check", help="Redraw the recorded figures and compare a fresh run."),
     ] = False,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
-    ] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """List the recorded figures, or check them.
 

@@ -65,7 +65,7 @@ app.add_typer(samples_command.app, short_help="Draw a tape, or draw one again.")
 app.command("figures", short_help="List or check the recorded figures.")(figures_command.figures)
 app.command("check", short_help="Judge a function of yours.")(check_command.check)
 app.command("faults", short_help="Plant known bugs: who catches them?")(faults_command.faults)
-app.command("mechanics", short_help="Show the mechanics in both frameworks.")(
+app.command("mechanics", short_help="Show the mechanics, computed live.")(
     mechanics_command.mechanics
 )
 app.command("twins", short_help="Show the two sources side by side.")(twins_command.twins)

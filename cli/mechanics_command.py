@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from cli.options import Timeout
+
 __all__ = ["mechanics"]
 
 
@@ -16,9 +18,7 @@ def mechanics(
         bool, typer.Option("--ask", help="Wait for an answer before showing the table.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
-    ] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """Show a mechanic of the lessons live in JAX, in PyTorch and in closed form.
 

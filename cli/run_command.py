@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.options import Timeout
+
 if TYPE_CHECKING:
     from parity.runs import Finished
 
@@ -48,9 +50,7 @@ def run(
     ] = False,
     png: Annotated[bool, typer.Option("--png", help="Write a PNG beside every SVG.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="For the backends.")
-    ] = 600.0,
+    timeout: Timeout = 600.0,
     reuse_samples: Annotated[
         bool,
         typer.Option("--reuse-samples", help="Replay a tape that was drawn for another problem."),

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cli.options import Timeout
+
 __all__ = ["Sampler", "app"]
 
 app = typer.Typer(
@@ -38,7 +40,7 @@ def draw(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**31 - 1, help="The problem's own by default.")
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1)] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """Draw the actions of a problem: train on what the policy itself samples, and keep it."""
     from cli import progress
@@ -70,7 +72,7 @@ def verify(
         str | None,
         typer.Option(metavar="PROBLEM", help="What a tape was drawn for, if not a lesson."),
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1)] = 600.0,
+    timeout: Timeout = 600.0,
 ) -> int:
     """Draw a recorded tape again and compare it action by action.
 

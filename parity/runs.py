@@ -146,7 +146,8 @@ def _ready(problems: Sequence[Problem], out: Path, settings: Settings) -> list[L
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"name: got {name!r} twice; expected different names of problems")
-    if out.exists() and not out.is_dir():
+    nearest = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not nearest.is_dir():
         raise InputError(f"--out: got {out}, which is not a folder; expected a folder")
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     lessons = []

@@ -639,6 +639,9 @@ RUN = ["run", "--out", "out"]
         ([*RUN, "dpo.toml", "dpo.toml"], "name: got 'dpo' twice"),
         ([*RUN, "posttraining-05", "nan.toml"], "nan.toml: dpo.rate: got nan"),  # before any work
         (["run", "--out", "a-file", "dpo.toml"], "--out: got a-file, which is not a folder"),
+        (["run", "--out", "a-file/x", "dpo.toml"], "--out: got a-file/x, which is not a folder"),
+        (["run", "--timeout", "inf"], "got inf; expected a finite number of seconds"),
+        (["run", "--timeout", "nan"], "--timeout"),
         ([*RUN, "--allow-noisy", "*"], "--reason: missing; expected together with --allow-noisy"),
         ([*RUN, "--reason", "so"], "--allow-noisy: missing; expected together with --reason"),
         ([*RUN, "--allow-noisy", "*", "--reason", " "], "--reason: got ' '; expected the reason"),
