@@ -52,7 +52,7 @@ def faults(
         from parity.files import write_whole
     frameworks = [framework.value] if framework else [f.value for f in Framework]
     outcomes = []
-    with progress.display(list(Framework), quiet=False) as stage:
+    with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
         for outcome in plant(selected, frameworks, timeout, stage):
             outcomes.append(outcome)
     if figure:

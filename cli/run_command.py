@@ -9,6 +9,9 @@ import typer
 from cli.options import Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parity.problem import Problem
     from parity.runs import Finished
 
 __all__ = ["Dtype", "Format", "run"]
@@ -102,7 +105,7 @@ def run(
             settings,
             report_stage,
             draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
-            meanwhile=None if no_figures else _import_renderer,
+            meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
         )
     if output_format is Format.JSON:
         show.report_json(finished.report)
@@ -111,8 +114,14 @@ def run(
     return 0 if finished.report.verdict == "match" else 1
 
 
-def _import_renderer() -> None:
-    import figures.gallery  # noqa: F401  # a second of imports, while the backends are at work
+def _draw_ahead(problems: "Sequence[Problem]") -> None:
+    """Imports the renderer and draws what depends on no result, while a backend is at work."""
+    import figures.gallery  # noqa: F401
+    from figures.lessons import diagram
+    from figures.mechanism import draw_mechanism
+
+    for problem in problems:
+        draw_mechanism(problem.name, diagram(problem), "svg")
 
 
 def _draw(finished: "Finished", out: Path, everything: bool, png: bool) -> None:

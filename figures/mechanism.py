@@ -1,6 +1,7 @@
 """The drawing of diagrams: graphs, and the whole picture with the words around it."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from figures.style import INK, MUTED, SIZES, TONES
 from figures.table import LINE, PADDING, SIZE, draw_table, sheet, table_height, write
 from figures.text import width, wrap
 
-__all__ = ["border", "draw_graph", "render_mechanism"]
+__all__ = ["border", "draw_graph", "draw_mechanism", "render_mechanism"]
 
 _LEGEND = 26.0  # points below a graph
 _TITLE = 10.0
@@ -118,10 +119,22 @@ def render_mechanism(record: Record, image: Image = "svg") -> bytes:
     diagram = record.diagram
     if diagram is None:
         raise ValueError(f"{record.lesson_id}: got no diagram; expected one to draw")
+    return draw_mechanism(record.lesson_id, diagram, image)
+
+
+@cache
+def draw_mechanism(lesson: str, diagram: Diagram, image: Image = "svg") -> bytes:
+    """Draws a diagram; it depends on no result, so that a run can draw it while it waits.
+
+    Args:
+        lesson: its name, the heading.
+        diagram: what is drawn.
+        image: svg, or png to look at.
+    """
     return paint(
-        lambda: _figure(record.lesson_id, diagram),
+        lambda: _figure(lesson, diagram),
         image,
-        f"{record.lesson_id}: {diagram.title}",
+        f"{lesson}: {diagram.title}",
         _sentences(diagram),
     )
 

@@ -31,6 +31,7 @@ __all__ = [
     "Progress",
     "Workers",
     "draw_samples",
+    "framework",
     "load_trace",
     "worker_environment",
 ]
@@ -79,6 +80,11 @@ def worker_environment(dtype: str) -> dict[str, str]:
     }
 
 
+def framework(worker: str) -> str:
+    """The framework of a worker: `jax#2` is a second one of jax."""
+    return worker.partition("#")[0]
+
+
 class Done(NamedTuple):
     """A job that a backend has finished: its position in the backend's list."""
 
@@ -113,7 +119,8 @@ class Workers:
         self._folder = tempfile.TemporaryDirectory(prefix="parity-")
         try:
             for backend, jobs in self._jobs.items():
-                self._start(backend, Order(MODULES.get(backend, ""), self._dtype, jobs))
+                module = MODULES.get(framework(backend), "")
+                self._start(backend, Order(module, self._dtype, jobs))
         except BaseException:
             self.close()
             raise

@@ -336,16 +336,18 @@ def first_divergence(comparisons: Sequence[Comparison]) -> Divergence | None:
     """Finds the first entry outside its allowance, in order of computation.
 
     Step by step, then by the order of quantities within a step. Points come after the run: they
-    have no step. Of equals, a comparison with the oracle in step mode says most. Where something
-    is divergent, what is merely noisy is passed over.
+    have no step; grids keep their order, the core first. Of equals, a comparison with the oracle in
+    step mode says most. Where something is divergent, what is merely noisy is passed over.
     """
     parted = [(c, c.first) for c in comparisons if c.first is not None]
     severity = worst_verdict(c.verdict for c, _ in parted)
+    grids = list(dict.fromkeys(c.grid for c in comparisons))
 
-    def rank(candidate: tuple[Comparison, Entry]) -> tuple[bool, Moment, int, bool]:
+    def rank(candidate: tuple[Comparison, Entry]) -> tuple[bool, int, Moment, int, bool]:
         comparison, entry = candidate
         return (
             comparison.mode == "points",
+            grids.index(comparison.grid),
             moment(comparison.quantity, comparison.axes, entry.index),
             ("step", "trajectory", "points").index(comparison.mode),
             comparison.right != ORACLE,

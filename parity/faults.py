@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from parity import gate, points
-from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
+from parity.backends import FAULT_MODULES, Progress, Workers, framework, load_trace
 from parity.comparison import ORACLE, Comparison
 from parity.errors import InputError
 from parity.files import read_bytes
@@ -145,7 +145,7 @@ def plant(
 ) -> Iterator[Outcome]:
     """Plants each fault in each framework's twin and lets the gate judge it.
 
-    One worker a framework takes all of them; the other twin stays honest.
+    The other twin stays honest.
 
     Args:
         faults: what to plant.
@@ -170,53 +170,54 @@ def plant(
                 if _probes(part(whole, objective), objective, grid):
                     files[objective].append(str(path))
         tapes = {o: str(tape) if part(whole, o).tape else None for o in objectives}
+
+        def planting(twin: str, objective: str, fault: str, compiled: int) -> Plant:
+            return Plant(
+                FAULT_MODULES[twin],
+                fault,
+                part(whole, objective),
+                tapes[objective],
+                files[objective],
+                compiled,
+                str(folder / f"{twin}.{fault or objective}"),
+            )
+
         jobs: dict[str, list[Job]] = {
-            framework: [
-                *(
-                    Plant(
-                        FAULT_MODULES[framework],
-                        "",
-                        part(whole, o),
-                        tapes[o],
-                        files[o],
-                        len(files[o]),
-                        str(folder / f"{framework}.{o}"),
-                    )
-                    for o in objectives
-                ),
-                *(
-                    Plant(
-                        FAULT_MODULES[framework],
-                        fault.name,
-                        part(whole, fault.objective),
-                        tapes[fault.objective],
-                        files[fault.objective],
-                        2 * fault.equivalent,  # a rewrite must match as the compiler sees it
-                        str(folder / f"{framework}.{fault.name}"),
-                    )
-                    for fault in faults
-                    if framework in frameworks
-                ),
-            ]
-            for framework in FAULT_MODULES
+            twin: [planting(twin, o, "", len(files[o])) for o in objectives]
+            for twin in FAULT_MODULES
         }
+        shared: dict[str, list[Fault]] = {}
+        for twin in frameworks:
+            workers_of = 2 if twin == "jax" else 1  # which compiles the training of every fault
+            for number in range(workers_of):
+                worker = f"{twin}#{number + 1}" if number else twin
+                share = faults[number::workers_of]
+                if share:
+                    shared[worker] = list(share)
+                    jobs[worker] = jobs.get(worker, []) + [
+                        # a rewrite must match as the compiler sees it
+                        planting(twin, fault.objective, fault.name, 2 * fault.equivalent)
+                        for fault in share
+                    ]
         with Workers(jobs, "float32", timeout, progress) as workers:
             grounds = {o: _ground(part(whole, o), tape, every, o) for o in objectives}
             twins: dict[tuple[str, str], _Played] = {}
             waiting: list[tuple[str, Fault]] = []
-            for framework, job in workers.finished():
-                if job < len(objectives):
+            for worker, job in workers.finished():
+                twin = framework(worker)
+                planted = job - (len(objectives) if worker == twin else 0)
+                if planted < 0:
                     objective = objectives[job]
-                    place = folder / f"{framework}.{objective}"
-                    twins[framework, objective] = _played(framework, place, grounds[objective])
+                    place = folder / f"{twin}.{objective}"
+                    twins[twin, objective] = _played(twin, place, grounds[objective])
                 else:
-                    waiting.append((framework, faults[job - len(objectives)]))
-                if len(twins) == len(objectives) * len(jobs):
-                    for planted, fault in waiting:
+                    waiting.append((twin, shared[worker][planted]))
+                if len(twins) == len(objectives) * len(FAULT_MODULES):
+                    for twin, fault in waiting:
                         ground = grounds[fault.objective]
-                        played = _played(planted, folder / f"{planted}.{fault.name}", ground)
-                        sides = {f: twins[f, fault.objective] for f in jobs} | {planted: played}
-                        yield _outcome(fault, planted, _case(ground, sides))
+                        played = _played(twin, folder / f"{twin}.{fault.name}", ground)
+                        sides = {f: twins[f, fault.objective] for f in FAULT_MODULES}
+                        yield _outcome(fault, twin, _case(ground, {**sides, twin: played}))
                     waiting.clear()
 
 

@@ -107,7 +107,7 @@ def run(
         settings: how to run.
         progress: called with who and what stage.
         draw: called with the finished run before the report is written.
-        meanwhile: called once while the backends are at work.
+        meanwhile: called once, when the first backend is done and the others are still at work.
 
     Raises:
         InputError: a problem or its tape is unusable; nothing in the folder was touched.
@@ -228,8 +228,6 @@ def _replay(
                 progress("oracle", f"allowances of {lesson.problem.name}")
                 trajectories.append(gate.whole_run(lesson.problem, lesson.samples, dtype))
             measured = [gate.evaluate_points(grid, dtype) for grid in grids]
-            if meanwhile:
-                meanwhile()
             traces: dict[str, list[Trace]] = {backend: [] for backend in jobs}
             steps: dict[str, list[Expected | None]] = {backend: [] for backend in jobs}
             for backend, job in workers.finished():
@@ -240,6 +238,9 @@ def _replay(
                     steps[backend].append(
                         gate.rederive(lesson.problem, lesson.samples, trace, dtype)
                     )
+                if meanwhile and len(traces[backend]) == len(jobs[backend]):
+                    meanwhile()
+                    meanwhile = None
     cases = []
     for position, lesson in enumerate(lessons):
         mine = [i for i, grid in enumerate(grids) if getattr(lesson.problem, grid.objective)]

@@ -212,7 +212,7 @@ _COLLECTS: dict[str, Callable[..., ppo.Batch]] = {
     "actions-off-by-one": _collect(replayed=lambda a, state: (a + 1) % state.logits.numel()),
     # Equivalent rewrite.
     "rewards-shifted": _collect(
-        baseline=lambda lp, scores, _: torch.sum(torch.exp(lp) * (scores + 3)) - 3
+        baseline=lambda lp, scores, _: torch.sum(torch.exp(lp) * (scores + 0.5)) - 0.5
     ),
 }
 

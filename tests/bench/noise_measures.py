@@ -199,11 +199,12 @@ def side_by_side(gradients: Sequence[Array]) -> Row:
     for name, rule in RULES.items():
         pairs = [Pair(jax, torch, rule(torch)) for jax, torch, _, _ in gradients]
         theirs = np.array([least_fault(pair) for pair in pairs])
+        some = np.isfinite(mine)  # a gradient of zeros has no relative fault
         rules[name] = {
             "default": spread(theirs),
             "false_alarms": sum(pair.flagged for pair in pairs),
-            "blunter": spread(theirs / mine),
-            "ten_times": float((theirs >= 10 * mine).mean()),
+            "blunter": spread(theirs[some] / mine[some]),
+            "ten_times": float((theirs >= 10 * mine)[some].mean()),
         }
         factor = max(1.0, *(pair.needed for pair in pairs))
         if np.isfinite(factor):  # no factor is enough where nothing is allowed at all
@@ -211,8 +212,8 @@ def side_by_side(gradients: Sequence[Array]) -> Row:
             rules[name] |= {
                 "needed": factor,
                 "loosened": spread(loosened),
-                "blunter_loosened": spread(loosened / mine),
-                "ten_times_loosened": float((loosened >= 10 * mine).mean()),
+                "blunter_loosened": spread(loosened[some] / mine[some]),
+                "ten_times_loosened": float((loosened >= 10 * mine)[some].mean()),
             }
     return {"gradients": len(gradients), "rules": rules}
 

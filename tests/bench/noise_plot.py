@@ -51,6 +51,21 @@ def _scientific(value: float, _: int) -> str:
     return f"{value:.0e}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
+def _legend(axes: Axes, ncols: int) -> None:
+    """On white: the grid must not cross its words."""
+    legend = axes.legend(
+        loc="upper left",
+        ncols=ncols,
+        columnspacing=1.0,
+        handlelength=1.4,
+        frameon=True,
+        framealpha=1.0,
+        edgecolor="none",
+        borderpad=0.2,
+    )
+    legend.set_zorder(1.5)  # above the grid, below the curves
+
+
 def _faults(axes: Axes, found: Found) -> Axes:
     """Ours, and assert_close on the same gradients, by number of actions."""
     rows = _shapes(found, "ppo")
@@ -66,7 +81,7 @@ def _faults(axes: Axes, found: Found) -> Axes:
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 12)  # room for the legend
     axes.yaxis.set_major_formatter(_scientific)
-    axes.legend(loc="upper left", ncols=2, columnspacing=1.0, handlelength=1.4)
+    _legend(axes, ncols=2)
     axes.minorticks_off()
     return _framed(axes, "Least gradient fault caught (PPO)", samples)
 
@@ -84,7 +99,7 @@ def _ratios(axes: Axes, found: Found) -> Axes:
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 6)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.legend(loc="upper left", ncols=2, columnspacing=1.0, handlelength=1.4)
+    _legend(axes, ncols=2)
     return _framed(axes, "Largest deviation / allowance", sizes)
 
 
@@ -102,7 +117,7 @@ def _chained(axes: Axes, found: Found) -> Axes:
     ticks = [tick for tick in (0.3, 1, 3, 10, 30, 100, 300) if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_ylim(low, high * 3)
-    axes.legend(loc="upper left")
+    _legend(axes, ncols=1)
     axes.minorticks_off()
     return _framed(axes, "PPO gradient: JAX / replicas' largest", sizes)
 
@@ -125,6 +140,7 @@ def _others(axes: Axes, found: Found) -> Axes:
     axes.set_yticks(range(len(_RULES)), list(_RULES.values()))
     axes.set_ylim(len(_RULES) - 0.5, -0.6)
     axes.set_xscale("log")
+    axes.margins(x=0.12)
     axes.minorticks_off()
     axes.xaxis.set_major_formatter(_scientific)
     axes.set_xlabel("least fault caught, median")

@@ -105,7 +105,6 @@ def main() -> None:
     backends = {"jax": jax_impl.backend, "torch": torch_impl.backend}
     for file in sorted(Path(sys.argv[1]).glob("*.points")):
         points = Points.load(file)
-        print(f"spellings at {points.grid} ({file.stem})", file=sys.stderr, flush=True)
         for number, losses in enumerate(SPELLINGS.values()):
             for name, backend in backends.items():
                 pieces = backend.PIECES

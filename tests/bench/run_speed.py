@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -106,23 +107,15 @@ def warm(repeats: int) -> tuple[list[float], list[float]]:
             ppo.train(logits, logits, scores, tape, rate, beta, clip, epochs=epochs)
         )
 
-    step = jax.jit(jax.value_and_grad(ppo.ppo_loss, has_aux=True))
+    step = jax.jit(partial(ppo.differentiate, ppo.ppo_loss))
 
     def loop() -> None:
         state = ppo.State(logits, jax.nn.log_softmax(logits), scores, jnp.zeros_like(logits))
         for actions in tape:
             batch = ppo.collect(actions, state)
             for _ in range(epochs):
-                _, gradient = step(
-                    state.logits,
-                    batch.old_logps,
-                    batch.actions,
-                    batch.advantages,
-                    state.reference,
-                    beta,
-                    clip,
-                )
-                state = ppo.update(state, gradient, rate)
+                _, _, gradients = step(state.logits, batch, state.reference, beta, clip)
+                state = ppo.update(state, gradients.logits, rate)
             measures = ppo.measure(state)
             float(measures.expected_reward), float(measures.reference_kl)
 
@@ -151,7 +144,7 @@ def main() -> None:
         f"ratio median {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {pairs} pairs"
     )
     print("peak memory: " + ", ".join(f"{name} {kb / 1024:.0f} MB" for name, kb in peaks.items()))
-    scans, loops = warm(pairs)
+    scans, loops = warm(4 * pairs)
     speedups = [loop / scan for scan, loop in zip(scans, loops, strict=True)]
     print(
         f"warm training: scan {median(scans) * 1e3:.2f} ms, "
