@@ -45,7 +45,9 @@ def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequenc
                 or "."
                 for layer in LAYERS
             ),
-            " ".join(dict.fromkeys(_found(outcome) for outcome in mine.values())),
+            " ".join(
+                dict.fromkeys(_found(o).removeprefix(f"{fault.objective}/") for o in mine.values())
+            ),
             "yes" if good else "[bold red]NO[/]",
         )
     console.print(table)
