@@ -40,11 +40,11 @@ def _power(value: float | None) -> str:
 def _times(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2g} x" if value < 1e3 else f"{_power(value)} x"
+    return f"{value:.2g} x" if value < 100 else f"{value:.0f} x"
 
 
 def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return "-" if value is None else f"{value:.2f}" if value < 1000 else _power(value)
 
 
 def _data(row: Found) -> str:
@@ -84,7 +84,7 @@ def _alarms(found: Found) -> str:
         }
         largest = max(row["largest"] for row in mine)
         cells = [f"{n:,}" for n in (count, found["alarmed"][name], *totals.values())]
-        rows.append([what, dtype, *cells, f"{largest:.2f}"])
+        rows.append([what, dtype, *cells, _ratio(largest)])
     head = ["data", "dtype", "problems", "alarmed", "comparisons", "noisy", "divergent"]
     held = ", ".join(f"{n:,} {verdict}" for verdict, n in found["invariants"].items())
     table = _table([*head, "inconclusive", "largest ratio"], rows)
@@ -122,7 +122,7 @@ def _hard(found: Found) -> str:
             at[:] = max(at[0], row["largest"]), max(at[1], verdict)
     words = ("", " noisy", " divergent")
     rows = [
-        [name, *(f"{at[column][0]:.2f}{words[at[column][1]]}" for column in columns)]
+        [name, *(_ratio(at[column][0]) + words[at[column][1]] for column in columns)]
         for name, at in cells.items()
     ]
     head = [f"{NAMES[backend]}, {dtype[5:]} bits" for dtype, backend in columns]

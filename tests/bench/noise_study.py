@@ -256,6 +256,25 @@ def model_digest() -> str:
     return digest([Path(str(source.__file__)).read_text() for source in sources])
 
 
+def encode(result: dict[str, Any]) -> bytes:
+    """JSON with a row a line, and no more digits than are worth reading."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: short(entry) for key, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [short(entry) for entry in value]
+        return float(f"{value:.5g}") if isinstance(value, float) else value
+
+    def text(value: Any) -> str:
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+        return json.dumps(value)
+
+    rows = (f"{json.dumps(key)}: {text(short(value))}" for key, value in result.items())
+    return ("{\n" + ",\n".join(rows) + "\n}\n").encode()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a minute: fewer problems and shapes")
@@ -307,7 +326,7 @@ def main() -> None:
     result["cpu_seconds"] = round(sum(usage.ru_utime + usage.ru_stime for usage in spent))
     if model_digest() != model:
         sys.exit("the noise model was edited during the study: its numbers are worthless")
-    write_whole(out, json.dumps(result, indent=1).encode() + b"\n")
+    write_whole(out, encode(result))
     noise_document.write(out)
     say(f"{out}, and what is drawn and tabulated from it")
     print(noise_document.tables(result)["alarms"])
