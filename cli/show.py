@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.comparison import Comparison, Divergence, worst_verdict
+from parity.comparison import ORACLE, Comparison, Divergence, worst_verdict
 from parity.report import Diagnosis, LessonReport, Report, totals
 
 if TYPE_CHECKING:
@@ -163,10 +163,11 @@ def _diagnosed(diagnosis: Diagnosis) -> str:
 def _sentence(parted: Divergence) -> str:
     entry = parted.entry
     place = ", ".join(f"{axis} {position}" for axis, position in parted.at.items()) or "the end"
+    judge = "" if parted.right == ORACLE else f", oracle {entry.oracle}"
     return (
         f"first divergence: {parted.quantity}{list(entry.index)} at {place} "
         f"({parted.mode} mode{'' if parted.grid == 'run' else ', ' + parted.grid}): "
-        f"{parted.left} {entry.left}, {parted.right} {entry.right}, oracle {entry.oracle}; "
+        f"{parted.left} {entry.left}, {parted.right} {entry.right}{judge}; "
         f"difference {_short(entry.difference)}, allowed {_short(entry.allowed)} "
         f"(ratio {_ratio(float(entry.ratio))}, {entry.ulps} ULP)"
     )

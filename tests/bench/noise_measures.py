@@ -221,7 +221,8 @@ def side_by_side(gradients: Sequence[Array]) -> Row:
 def formula(inputs: Mapping[str, NDArray[Any]]) -> Array:
     """The design's closed bound on the PPO gradient's error.
 
-    u (N + K + 10 + 4 max |log-values|) (A + π ΣA), A = Σ|terms| per action.
+    u (N + K + 10 + 4 max |log-values|) (A + π ΣA), A = Σ|terms| per action; clipped samples have
+    no term.
     """
     logits, old_logps, reference = (inputs[k] for k in ("logits", "old_logps", "reference"))
     actions, samples = logits.shape[-1], old_logps.shape[-1]
@@ -229,7 +230,9 @@ def formula(inputs: Mapping[str, NDArray[Any]]) -> Array:
     policy = np.exp(logps)
     of_kl = inputs["beta"][:, None] * policy * (np.abs(logps - reference) + 1)
     ratios = np.exp(oracle.pick(logps, inputs["actions"]) - old_logps)
-    terms = ratios * np.abs(inputs["advantages"]) / samples
+    advantages, clip = inputs["advantages"], inputs["clip"][:, None]
+    active = np.where(advantages > 0, ratios <= 1 + clip, ratios >= 1 - clip)
+    terms = active * ratios * np.abs(advantages) / samples
     sizes = oracle.scatter_add(of_kl, inputs["actions"], terms)
     logs = np.concatenate([logps, old_logps, reference, logits], axis=-1)
     steps = samples + actions + 10 + 4 * np.abs(logs).max(-1, keepdims=True)
