@@ -149,6 +149,9 @@ def _ready(problems: Sequence[Problem], out: Path, settings: Settings) -> list[L
     nearest = next(place for place in (out, *out.absolute().parents) if place.exists())
     if not nearest.is_dir():
         raise InputError(f"--out: got {out}, which is not a folder; expected a folder")
+    for name in ("figures", "samples", "traces"):
+        if (out / name).exists() and not (out / name).is_dir():
+            raise InputError(f"--out: got {out / name}, which is not a folder; expected a folder")
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     lessons = []
     for problem in problems:

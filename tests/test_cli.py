@@ -609,6 +609,8 @@ def bad(once: Callable[..., Path]) -> Path:
         (folder / "latin.toml").write_bytes("title = 'é'\n".encode("latin-1"))
         (folder / "dpo.toml").write_text(DPO)
         (folder / "a-file").write_text("mine")
+        (folder / "cluttered").mkdir()
+        (folder / "cluttered" / "traces").write_text("mine")
         old_results(folder / "out")
 
     return once("bad-usage", fill)
@@ -640,6 +642,7 @@ RUN = ["run", "--out", "out"]
         ([*RUN, "posttraining-05", "nan.toml"], "nan.toml: dpo.rate: got nan"),  # before any work
         (["run", "--out", "a-file", "dpo.toml"], "--out: got a-file, which is not a folder"),
         (["run", "--out", "a-file/x", "dpo.toml"], "--out: got a-file/x, which is not a folder"),
+        (["run", "--out", "cluttered", "dpo.toml"], "cluttered/traces, which is not a folder"),
         (["run", "--timeout", "inf"], "got inf; expected a finite number of seconds"),
         (["run", "--timeout", "nan"], "--timeout"),
         ([*RUN, "--allow-noisy", "*"], "--reason: missing; expected together with --allow-noisy"),
