@@ -58,8 +58,8 @@ def _summary(found: Found) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     return (
         f"    {found['command']}\n\n"
-        f"{found['date']}, {found['cpu_seconds']} s of CPU time ({found['seconds']} s, for others "
-        f"were at work), seed {found['seed']}. {machine['processor']}, {machine['cores']} cores, "
+        f"{found['date']}, {found['seconds']} s ({found['cpu_seconds']} s of CPU time), "
+        f"seed {found['seed']}. {machine['processor']}, {machine['cores']} cores, "
         f"Python {machine['python']}, {versions}; noise model {found['model'][:12]}. "
         f"{total['float32']:,} problems in float32 and {total['float64']:,} in float64; "
         f"{entries:,} entries compared."
