@@ -91,13 +91,15 @@ def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
     console.print(table)
     if lesson.samples_note:
         console.print(f"samples: {lesson.samples_note}", markup=False)
-    for reason in dict.fromkeys(c.reason for c in lesson.comparisons if c.reason):
-        console.print(f"not compared: {reason}", markup=False)
+    reasons = ((c.verdict, c.reason) for c in lesson.comparisons if c.reason)
+    for verdict, reason in dict.fromkeys(reasons):
+        console.print(f"{verdict}: {reason}", markup=False)
     _print_evidence(console, lesson)
     if lesson.first_divergence:
         console.print(_sentence(lesson.first_divergence), markup=False)
     if lesson.blamed:
-        console.print(f"outside the allowance against the oracle: {', '.join(lesson.blamed)}")
+        found = "inconclusive" if lesson.verdict == "inconclusive" else "outside the allowance"
+        console.print(f"{found} against the oracle: {', '.join(lesson.blamed)}")
     for diagnosis in lesson.diagnosis:
         console.print(_diagnosed(diagnosis), markup=False)
     console.print()

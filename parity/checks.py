@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from parity import gate, points
+from parity import gate, points, probes
 from parity.backends import CALLED, Progress, Workers, load_trace
 from parity.calling import Answer, Call
 from parity.comparison import worst_verdict
@@ -184,7 +184,7 @@ def _key(target: Target) -> str:
 def _states(target: Target, *, quick: bool) -> _Ground:
     """The whole probe grid of an objective, or its core."""
     objective, constants = OBJECTIVES[target.objective], target.convention.constants
-    grids = [grid for grid in points.grid() if grid.objective == objective]
+    grids = [grid for grid in probes.grid() if grid.objective == objective]
     chosen = grids[:1] if quick else grids
     return _Ground({d: [with_constants(g, constants, d) for g in chosen] for d in DTYPES}, {})
 

@@ -1,14 +1,14 @@
 """Two traces and the allowances between them -> comparisons, the first divergence, the blame."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.quantities import STEP_AXES, Kind, Moment, Spec, moment
-from parity.trace import Quantity, Trace
+from parity.quantities import STEP_AXES, Kind, Moment, moment
+from parity.trace import Quantity
 
 __all__ = [
     "ORACLE",
@@ -23,8 +23,6 @@ __all__ = [
     "compare",
     "first_divergence",
     "number",
-    "structure",
-    "uncompared",
     "worst_verdict",
 ]
 
@@ -76,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         verdict: match, noisy, inconclusive or divergent.
         worst: the entry with the largest ratio; None where nothing was compared.
         first: the first entry that calls for the verdict, in order of computation.
-        reason: why nothing was compared; empty otherwise.
+        reason: why the comparison is inconclusive, or impossible; empty otherwise.
     """
 
     quantity: str
@@ -126,50 +124,6 @@ def number(value: Any) -> Number:
     if np.isinf(real):
         return "Infinity" if real > 0 else "-Infinity"
     return real
-
-
-def structure(
-    trace: Trace, expected: Mapping[Spec, tuple[int, ...]], dtype: str
-) -> dict[str, tuple[Verdict, str]]:
-    """Checks names, order, axes, kinds, shapes and dtypes before any value is looked at.
-
-    Args:
-        trace: what an implementation returned.
-        expected: what it should have returned, in order of computation.
-        dtype: in which it should have computed.
-
-    Returns:
-        Quantity to verdict and reason, only for those that are not as expected.
-    """
-    problems: dict[str, tuple[Verdict, str]] = {}
-    known = [spec.name for spec in expected if spec.name in trace]
-    found = [name for name in trace.quantities if name in known]
-    for spec, shape in expected.items():
-        quantity = trace.quantities.get(spec.name)
-        wanted_dtype = np.dtype("int64" if spec.integer else dtype)
-        if quantity is None:
-            problems[spec.name] = ("inconclusive", f"missing from {trace.implementation}")
-        elif quantity.values.size == 0 and 0 not in shape:
-            problems[spec.name] = ("inconclusive", f"empty in {trace.implementation}")
-        elif trace.dtype != dtype:
-            reason = f"{trace.implementation} ran in {trace.dtype}, expected {dtype}"
-            problems[spec.name] = ("divergent", reason)
-        elif found != known and found.index(spec.name) != known.index(spec.name):
-            problems[spec.name] = ("divergent", f"out of order in {trace.implementation}")
-        else:
-            declared = (quantity.axes, quantity.kind, quantity.values.shape, quantity.values.dtype)
-            for word, got, wanted in zip(
-                ("axes", "kind", "shape", "dtype"),
-                declared,
-                (spec.axes, spec.kind, shape, wanted_dtype),
-                strict=True,
-            ):
-                if got != wanted:
-                    reason = f"{trace.implementation} has {word} {got}, expected {wanted}"
-                    problems.setdefault(spec.name, ("divergent", reason))
-    for name in trace.quantities.keys() - {spec.name for spec in expected}:
-        problems[name] = ("divergent", f"{trace.implementation} records it, nobody expects it")
-    return problems
 
 
 def compare(
@@ -226,7 +180,8 @@ def compare(
     # Written so that NaN on any side, and an allowance that is not finite, fall outside.
     outside = ~((difference == 0) | ((difference <= allowed) & np.isfinite(allowed)))
     limit = allowed if bound is None else np.maximum(allowed, bound)
-    beyond = outside & ~((difference <= limit) & np.isfinite(limit))
+    unjudged = outside & np.isfinite(difference) & ~np.isfinite(allowed)
+    beyond = outside & ~unjudged & ~((difference <= limit) & np.isfinite(limit))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(difference == 0, 0.0, difference / allowed)
     ratio[np.isnan(ratio) | (outside & ~np.isfinite(allowed))] = np.inf
@@ -245,14 +200,22 @@ def compare(
         )
 
     worst = np.unravel_index(np.argmax(ratio), shape)
-    # What is merely noisy is passed over. C order is order of computation: time axes lead.
-    failing = np.argwhere(beyond if beyond.any() else outside)
+    unknown = int(unjudged.sum())
+    verdict: Verdict = "match"
+    failing = np.zeros_like(outside)
+    if beyond.any():  # what is merely noisy beside it is passed over
+        verdict, failing = "divergent", beyond
+    elif unknown:
+        verdict = "inconclusive"
+    elif outside.any():
+        verdict, failing = "noisy", outside
+    places = np.argwhere(failing)  # C order is order of computation: time axes lead
     return msgspec.structs.replace(
         blank,
-        verdict="divergent" if beyond.any() else "noisy" if outside.any() else "match",
-        reason="",
+        verdict=verdict,
+        reason=f"no finite allowance for {unknown} entries of {left.name}" if unknown else "",
         worst=entry(tuple(int(i) for i in worst)),
-        first=entry(tuple(int(i) for i in failing[0])) if len(failing) else None,
+        first=entry(tuple(int(i) for i in places[0])) if len(places) else None,
     )
 
 
@@ -283,33 +246,6 @@ def _ulps(left: Any, right: Any, dtype: str) -> Any:
     smallest = int(np.iinfo(integer).min)  # the sign bit: negative numbers count down from it
     ordinals = [int(b) if b >= 0 else smallest - int(b) for b in pair.view(integer)]
     return abs(ordinals[0] - ordinals[1])
-
-
-def uncompared(
-    spec: Spec,
-    shape: tuple[int, ...],
-    *,
-    mode: Mode,
-    grid: str,
-    sides: tuple[str, str],
-    verdict: Verdict,
-    reason: str,
-) -> Comparison:
-    """A comparison that could not take place; the structure says why."""
-    return Comparison(
-        quantity=spec.name,
-        kind=spec.kind,
-        mode=mode,
-        grid=grid,
-        left=sides[0],
-        right=sides[1],
-        axes=spec.axes,
-        shape=shape,
-        compared=0,
-        verdict=verdict,
-        worst=None,
-        reason=reason,
-    )
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from parity import gate, points
+from parity import gate, probes
 from parity.backends import FAULT_MODULES, Progress, Workers, framework, load_trace
 from parity.comparison import ORACLE, Comparison
 from parity.errors import InputError
@@ -159,7 +159,7 @@ def plant(
     tape = _HERE / "faults.safetensors"
     whole = catalogue().problem
     objectives = list(dict.fromkeys(fault.objective for fault in faults))
-    every = points.grid()
+    every = probes.grid()
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
         files: dict[str, list[str]] = {objective: [] for objective in objectives}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity import replay
+from parity import replay, stepwise
 from parity.comparison import (
     ORACLE,
     Comparison,
@@ -17,8 +17,6 @@ from parity.comparison import (
     blame,
     compare,
     first_divergence,
-    structure,
-    uncompared,
     worst_verdict,
 )
 from parity.coverage import cover
@@ -29,6 +27,7 @@ from parity.problem import Problem
 from parity.quantities import Spec, evaluated, expected
 from parity.report import AllowedNoise, LessonReport
 from parity.samples import Samples
+from parity.structure import structure, uncompared
 from parity.trace import Quantity, Trace
 
 __all__ = [
@@ -96,7 +95,7 @@ def rederive(
         return None
     actions = samples.actions if samples else None
     return measure(
-        lambda lift: replay.steps(problem, actions, trace, lift),
+        lambda lift: stepwise.steps(problem, actions, trace, lift),
         {spec.name: shape for spec, shape in specs.items()},
         dtype,
         rigorous=True,

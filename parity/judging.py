@@ -15,8 +15,6 @@ from parity.comparison import (
     Mode,
     Verdict,
     compare,
-    structure,
-    uncompared,
     worst_verdict,
 )
 from parity.convention import Convention
@@ -27,6 +25,7 @@ from parity.quantities import Spec, evaluated, expected
 from parity.report import Diagnosis, LessonReport
 from parity.samples import Samples
 from parity.states import recorded_points
+from parity.structure import structure, uncompared
 from parity.trace import Quantity, Trace
 
 __all__ = ["Cell", "CheckReport", "Found", "Scene", "judged", "probed", "trained"]

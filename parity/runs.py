@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity import gate, points
+from parity import gate, points, probes
 from parity.backends import MODULES, Progress, Workers, draw_samples, load_trace
 from parity.comparison import worst_verdict
 from parity.errors import BackendError, InputError
@@ -20,9 +20,9 @@ from parity.noise import REPLICAS, Expected
 from parity.points import Points
 from parity.problem import Problem
 from parity.quantities import expected
-from parity.replay import BATCH
 from parity.report import AllowedNoise, Diagnosis, LessonReport, Report
 from parity.samples import Samples
+from parity.stepwise import BATCH
 from parity.trace import Trace
 from parity.worker import Evaluate, Job, Train
 
@@ -219,7 +219,7 @@ def _replay(
         for objective in points.INPUTS
         if getattr(lesson.problem, objective)
     }
-    grids = [grid for grid in points.core() if grid.objective in objectives]
+    grids = [grid for grid in probes.core() if grid.objective in objectives]
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
         for position, grid in enumerate(grids):

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.points import INPUTS, KINK_DISTANCE, Points, kink_distance
+from parity.points import INPUTS, Points
+from parity.probes import KINK_DISTANCE, kink_distance
 from parity.problem import Problem
 from parity.quantities import EVALUATED
 from parity.samples import Samples

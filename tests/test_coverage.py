@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity import gate, points
+from parity import gate, probes
 from parity.coverage import cover
 from parity.points import Points
 
@@ -23,7 +23,7 @@ def without(grid: Points, prefix: str) -> Points:
 
 
 def grids_of(problem) -> list[Points]:
-    return [grid for grid in points.core() if getattr(problem, grid.objective)]
+    return [grid for grid in probes.core() if getattr(problem, grid.objective)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch_impl.backend
 import torch_impl.faults
 import torch_impl.ppo
-from parity import diagnosis, gate, points
+from parity import diagnosis, gate, probes
 from parity.faults import catalogue
 from parity.problem import load_problem
 from parity.samples import Samples
@@ -17,7 +17,7 @@ from parity.samples import Samples
 def lesson():
     problem = load_problem("posttraining-04")
     samples = Samples.load(Path(problem.samples))
-    grids = [g for g in points.core() if g.objective in ("reward", "ppo")]
+    grids = [g for g in probes.core() if g.objective in ("reward", "ppo")]
     return (
         problem,
         samples,

@@ -9,9 +9,10 @@ import jax_impl.faults
 import parity.faults
 import torch_impl.backend
 import torch_impl.faults
-from parity import gate, points
+from parity import gate
 from parity.errors import InputError
 from parity.faults import LAYERS, Outcome, catalogue, chosen, part
+from parity.probes import grid as whole_grid
 from parity.samples import Samples
 
 TWINS = {
@@ -40,7 +41,7 @@ def played(framework: str, objective: str, fault: str = "", probes: int = 2):
     problem = part(catalogue().problem, objective)
     samples = Samples.load(TAPE) if problem.tape else None
     run = backend.train(problem, samples, "float32", pieces)
-    grids = [g for g in points.grid() if parity.faults._probes(problem, objective, g)][:probes]
+    grids = [g for g in whole_grid() if parity.faults._probes(problem, objective, g)][:probes]
     with backend.op_by_op():
         evaluations = [backend.evaluate(grid, "float32", pieces) for grid in grids]
     return problem, samples, run, grids, evaluations

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import gate, points
+from parity import gate, probes
 from parity.comparison import ORACLE, Mode, blame, first_divergence, worst_verdict
 from parity.gate import Case
 from parity.noise import Expected
@@ -97,7 +97,7 @@ def tape_of(name: str) -> Samples | None:
 
 @cache
 def grids_of(name: str) -> list[tuple[Points, Expected]]:
-    wanted = [grid for grid in points.core() if getattr(problem_of(name), grid.objective)]
+    wanted = [grid for grid in probes.core() if getattr(problem_of(name), grid.objective)]
     return [(grid, gate.evaluate_points(grid, "float32")) for grid in wanted]
 
 
@@ -494,7 +494,7 @@ def test_a_run_in_another_precision_is_divergent(
 
 def test_float64_is_held_to_its_own_allowance(backend: Callable[[str], Any]) -> None:
     problem, name = problem_of("dpo"), "dpo/final_margins"
-    grid = next(grid for grid in points.core() if grid.objective == "dpo")
+    grid = next(grid for grid in probes.core() if grid.objective == "dpo")
     run = backend("torch").train(problem, None, "float64")
     evaluated = backend("torch").evaluate(grid, "float64")
 

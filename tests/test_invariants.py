@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity import gate, points
+from parity import gate
 from parity.invariants import hold
+from parity.probes import core
 from parity.trace import Quantity, Trace
 
 LESSONS = ("posttraining-04", "posttraining-05", "policy-gradient-kl-control")
@@ -29,7 +30,7 @@ def honest(trace_of, problems, tapes):
 def probes(evaluate):
     return {
         grid.objective: (grid, gate.evaluate_points(grid, "float32"), evaluate("torch", grid))
-        for grid in points.core()
+        for grid in core()
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import noise, oracle, replay
+from parity import noise, oracle, replay, stepwise
 from parity.noise import Bounded, Expected, Luck, Rounded
 from parity.points import Points
 from parity.problem import Problem
@@ -191,7 +191,7 @@ def rederived(
         problem, trace = problems[lesson], trace_of(lesson, implementation, dtype)
         actions = tapes[lesson].actions if lesson in tapes else None
         return trace, noise.measure(
-            lambda lift: replay.steps(problem, actions, trace, lift),
+            lambda lift: stepwise.steps(problem, actions, trace, lift),
             {spec.name: shape for spec, shape in expected(problem).items()},
             dtype,
             rigorous=True,

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import oracle, points
-from parity.points import INPUTS, KINK_DISTANCE, Points, kink_distance
+from parity import oracle, probes
+from parity.points import INPUTS, Points
+from parity.probes import KINK_DISTANCE, kink_distance
 
 
 @pytest.fixture(scope="module")
 def grid() -> tuple[Points, ...]:
-    return points.grid()
+    return probes.grid()
 
 
 def of(grid, objective):
@@ -19,13 +20,13 @@ def of(grid, objective):
 
 
 def test_one_compiled_shape_per_objective_in_the_core():
-    objectives = [stack.objective for stack in points.core()]
+    objectives = [stack.objective for stack in probes.core()]
     assert sorted(objectives) == sorted(INPUTS)
 
 
 def test_the_core_is_part_of_the_grid(grid):
     digests = {stack.digest for stack in grid}
-    assert all(stack.digest in digests for stack in points.core())
+    assert all(stack.digest in digests for stack in probes.core())
 
 
 @pytest.mark.parametrize("objective", ["ppo", "dpo", "reinforce"])
@@ -49,9 +50,9 @@ def test_no_point_lies_on_a_kink(grid):
 
 
 def test_a_point_on_a_kink_is_refused():
-    edge = points._ppo("edge", (0.5, 0.1), (0, 1), (1.2, 1.0), (1.0, 2.0), reference=(0, 0))
+    edge = probes._ppo("edge", (0.5, 0.1), (0, 1), (1.2, 1.0), (1.0, 2.0), reference=(0, 0))
     with pytest.raises(ValueError, match="clip edge"):
-        points._stack("ppo", "edges", [edge])
+        probes._stack("ppo", "edges", [edge])
 
 
 def test_advantages_of_the_cells_are_not_of_size_one(grid):

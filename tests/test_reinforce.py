@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import gate, oracle, points, replay
+from parity import gate, oracle, probes, replay
 from parity.points import Points
 from parity.problem import REINFORCE, Problem
 from parity.report import LessonReport
@@ -48,7 +48,7 @@ def tape_for(problem: Problem, seed: int = 3) -> Samples:
 
 
 def core() -> Points:
-    (found,) = (grid for grid in points.core() if grid.objective == "reinforce")
+    (found,) = (grid for grid in probes.core() if grid.objective == "reinforce")
     return found
 
 
@@ -154,7 +154,7 @@ def test_a_general_problem_matches_in_float64(backend: Callable[[str], Any]) -> 
 def test_every_size_of_the_grid_stays_within_the_allowance(
     evaluate: Callable[..., Trace], implementation: str, size: str
 ) -> None:
-    (grid,) = (p for p in points.grid() if (p.objective, p.grid) == ("reinforce", size))
+    (grid,) = (p for p in probes.grid() if (p.objective, p.grid) == ("reinforce", size))
     trace, expected = evaluate(implementation, grid), gate.evaluate_points(grid, "float32")
     for name, values in expected.values.items():
         difference = np.abs(trace[name].astype(np.float64) - values)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import oracle, replay
+from parity import oracle, replay, stepwise
 from parity.points import Points
 from parity.problem import DPO, PPO, REINFORCE, Problem, Reward, lessons
 from parity.quantities import TRAINED, expected
@@ -79,7 +79,7 @@ def exact_trace(problem: Problem, actions: np.ndarray | None) -> Trace:
 
 
 def steps(problem: Problem, actions: np.ndarray | None, trace: Trace) -> dict[str, np.ndarray]:
-    return gather(replay.steps(problem, actions, trace, np.asarray), problem)
+    return gather(stepwise.steps(problem, actions, trace, np.asarray), problem)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_steps_in_parts_are_the_steps_in_one(
     general: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = steps(GENERAL, GENERAL_ACTIONS, general)
-    monkeypatch.setattr(replay, "BATCH", 1)  # one rollout at a time
+    monkeypatch.setattr(stepwise, "BATCH", 1)  # one rollout at a time
     for name, values in steps(GENERAL, GENERAL_ACTIONS, general).items():
         np.testing.assert_array_equal(values, whole[name], err_msg=name)
 

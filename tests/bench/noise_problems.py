@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity import oracle
-from parity.points import INPUTS, KINK_DISTANCE, Points, kink_distance
+from parity.points import INPUTS, Points
+from parity.probes import KINK_DISTANCE, kink_distance
 from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
 from parity.samples import Samples
 
