@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Timeout
+from cli.options import Format, Timeout
 
 if TYPE_CHECKING:
     from parity.convention import Convention
 
 __all__ = [
-    "CheckFormat",
     "Framework",
     "Kl",
     "Objective",
@@ -76,13 +75,6 @@ class Kl(StrEnum):
 
     INSIDE = "inside"
     ABSENT = "absent"
-
-
-class CheckFormat(StrEnum):
-    """How the judgement is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def check(
@@ -156,8 +148,8 @@ def check(
         typer.Option(metavar="FILE", help="Write the smallest failing input as a program."),
     ] = None,
     output_format: Annotated[
-        CheckFormat, typer.Option("--format", help="What is printed.")
-    ] = CheckFormat.TEXT,
+        Format, typer.Option("--format", help="What is printed.")
+    ] = Format.TEXT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
     timeout: Timeout = 600.0,
 ) -> int:
@@ -187,7 +179,7 @@ def check(
         )
         with progress.display(["A", "B"], quiet=quiet) as stage:
             compared = compare_functions(pair, timeout, stage)
-        show_check.against(compared, as_json=output_format is CheckFormat.JSON, quiet=quiet)
+        show_check.against(compared, as_json=output_format is Format.JSON, quiet=quiet)
         return 0 if compared.verdict == "match" else 1
 
     from parity.checks import Target
@@ -209,7 +201,7 @@ def check(
         report = check_function(asked, timeout, stage, quick=quick)
     if repro and report.repro:
         write_whole(repro, report.repro.encode())
-    show_check.report(report, repro, as_json=output_format is CheckFormat.JSON, quiet=quiet)
+    show_check.report(report, repro, as_json=output_format is Format.JSON, quiet=quiet)
     return 0 if report.verdict == "match" else 1
 
 

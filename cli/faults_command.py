@@ -1,21 +1,13 @@
 """`parity faults`."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.options import Timeout
+from cli.options import Framework, Timeout, require_renderer
 
-__all__ = ["Framework", "faults"]
-
-
-class Framework(StrEnum):
-    """In whose twin."""
-
-    JAX = "jax"
-    TORCH = "torch"
+__all__ = ["faults"]
 
 
 def faults(
@@ -47,14 +39,16 @@ def faults(
         return 0
     if figure and (figure.suffix not in (".svg", ".png") or not figure.parent.is_dir()):
         raise InputError(f"--figure: got {figure}; expected FILE.svg or FILE.png in a folder")
-    if figure:  # matplotlib is missed now or not at all
-        from figures import render_faults
-        from parity.files import write_whole
+    if figure:
+        require_renderer("no --figure")
     frameworks = [framework.value] if framework else [f.value for f in Framework]
     outcomes = []
     with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
         for outcome in plant(selected, frameworks, timeout, stage):
             outcomes.append(outcome)
     if figure:
+        from figures import render_faults
+        from parity.files import write_whole
+
         write_whole(figure, render_faults(outcomes, "png" if figure.suffix == ".png" else "svg"))
     return show_faults.matrix(selected, frameworks, outcomes)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Timeout
+from cli.options import Timeout, require_renderer
 
 __all__ = ["figures"]
 
@@ -28,6 +28,7 @@ def figures(
         for name, path in recorded().items():
             typer.echo(f"{name}  {path}")
         return 0
+    require_renderer("parity figures without --check")
     differences = [*_redrawn(), *_compared(timeout)]
     for line in differences:
         typer.echo(line)

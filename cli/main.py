@@ -96,8 +96,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _say(3, *(f"  | {line}" for line in error.details.splitlines()), f"parity: {error}")
     except (KeyboardInterrupt, typer.Abort):
         return _say(_INTERRUPTED, "parity: interrupted")
-    except SystemExit:
-        return 3  # nothing of ours calls sys.exit: typer does when its output pipe breaks
+    except SystemExit:  # nothing of ours calls sys.exit: typer does when its output pipe breaks
+        return _say(3, "parity: standard output was closed before everything was printed")
+    except OSError as error:
+        return _say(3, f"parity: {error}")
     except Exception as error:
         told = traceback.format_exc().splitlines()
         return _say(3, *told, f"parity: internal error: {type(error).__name__}: {error}")

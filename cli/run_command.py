@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Timeout
+from cli.options import Format, Timeout, require_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from parity.problem import Problem
     from parity.runs import Finished
 
-__all__ = ["Dtype", "Format", "run"]
-
-
-class Format(StrEnum):
-    """How a report is printed."""
-
-    TEXT = "text"
-    JSON = "json"
+__all__ = ["Dtype", "run"]
 
 
 class Dtype(StrEnum):
@@ -96,6 +89,8 @@ def run(
         given = "--all-figures" if all_figures else "--png"
         raise InputError(f"{given}: got it together with --no-figures; expected one of the two")
     noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
+    if not no_figures:
+        require_renderer("--no-figures")
     loaded = [load_problem(source) for source in problems or lessons()]
     settings = Settings(dtype.value, timeout, reuse_samples, noise)
     with progress.display(["oracle", "jax", "torch", "gate"], quiet=quiet) as report_stage:

@@ -1,14 +1,13 @@
 """`parity samples draw` and `parity samples verify`."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.options import Timeout
+from cli.options import Framework, Timeout
 
-__all__ = ["Sampler", "app"]
+__all__ = ["app"]
 
 app = typer.Typer(
     name="samples",
@@ -16,13 +15,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-class Sampler(StrEnum):
-    """Whose random numbers."""
-
-    JAX = "jax"
-    TORCH = "torch"
 
 
 @app.callback()
@@ -36,7 +28,7 @@ def draw(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the tape goes.")
     ],
-    sampler: Annotated[Sampler, typer.Option(help="Whose random numbers.")] = Sampler.JAX,
+    sampler: Annotated[Framework, typer.Option(help="Whose random numbers.")] = Framework.JAX,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**31 - 1, help="The problem's own by default.")
     ] = None,

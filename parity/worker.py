@@ -160,11 +160,16 @@ def main() -> None:
         try:
             backend = importlib.import_module(order.module) if order.module else None
         except ModuleNotFoundError as error:
-            say(Event(failed=f"{error.name} is not installed"))
+            say(Event(failed=_missing(error.name or "")))
             raise
         for position, job in enumerate(order.jobs):
             _do(job, backend, order.dtype, say)
             say(Event(done=position))
+
+
+def _missing(name: str) -> str:
+    extra = f" (pip install 'rlhf-parity[{name}]')" if name in ("jax", "torch") else ""
+    return f"{name} is not installed{extra}"
 
 
 def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
