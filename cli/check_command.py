@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Timeout
+from cli.options import Format, Timeout, writable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parity.checks import Target
     from parity.convention import Convention
+    from parity.judging import CheckReport
+    from parity.parting import AgainstReport, Pair
 
 __all__ = [
     "Framework",
@@ -79,8 +84,13 @@ class Kl(StrEnum):
 
 def check(
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="package.module:function or file.py:function.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="package.module:function or file.py:function; or one of [tool.parity] in "
+            "pyproject.toml, whose targets are all checked by default.",
+        ),
+    ] = None,
     objective: Annotated[
         Objective | None, typer.Option(help="What it is meant to compute; with --against, none.")
     ] = None,
@@ -143,6 +153,10 @@ def check(
         list[str] | None,
         typer.Option(metavar="NAME", help="For --against: inputs whose gradient must be 0."),
     ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Judge a library instead: rlax or torchrl; no TARGET."),
+    ] = None,
     repro: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the smallest failing input as a program."),
@@ -158,51 +172,100 @@ def check(
     Exit codes: 0 match; 1 the function is at fault, in its values or otherwise; 2 it cannot be
     called as asked; 3 its process died or did not answer in time; 130 interrupted.
     """
-    from cli import progress, show_check
+    from cli import peers_command, show_cases, show_check
+    from parity.checks import Target
     from parity.errors import InputError
     from parity.files import write_whole
+    from parity.judging import CheckReport
+    from parity.parting import Pair
+    from parity.report.cases import of_each
 
-    if (objective is None) == (against is None):
-        raise InputError("--objective or --against: expected one of the two")
-    if against:
-        from parity.against import Pair, compare_functions
-
-        if points is None:
+    with show_cases.ending("check", output_format):
+        convention = _convention(sign, reduction, policy, shape, kl, detached, constant or [])
+        renamed = _pairs("--map", mapping or [])
+        moved = tuple(gradients or ()), tuple(frozen or ())
+        if repro:
+            writable("--repro", repro)
+        if objective and against:
+            raise InputError("--objective and --against: got both; expected one of the two")
+        if not against and (points or any(moved)):
+            raise InputError("--points, --gradients, --frozen: expected together with --against")
+        if against and not points:
             raise InputError("--points: missing; expected inputs for --against")
-        pair = Pair(
-            left=target,
-            right=against,
-            points=points,
-            gradients=tuple(gradients or ()),
-            frozen=tuple(frozen or ()),
-            mapping=_pairs("--map", mapping or []),
+        if (objective or against) and not (target or peer):
+            raise InputError("TARGET: missing; expected package.module:function")
+        options = Target(
+            target=target or "",
+            objective=objective.value if objective else "",
+            framework=framework.value if framework else "",
+            adapter=adapter or "",
+            mapping=renamed,
+            convention=convention,
+            train=train,
         )
-        with progress.display(["A", "B"], quiet=quiet) as stage:
-            compared = compare_functions(pair, timeout, stage)
-        show_check.against(compared, as_json=output_format is Format.JSON, quiet=quiet)
-        return 0 if compared.verdict == "match" else 1
+        pair = Pair(target or "", against or "", points or "", *moved, renamed)
+        if peer:
+            if against or repro or options != Target("", options.objective):
+                raise InputError(
+                    f"--peer: got {peer!r} beside a function or its options; "
+                    "expected nothing else but --objective and --quick"
+                )
+            return peers_command.judge(
+                [peer],
+                options.objective,
+                timeout,
+                output_format,
+                quick=quick,
+                quiet=quiet,
+                full=True,
+            )
+        if objective:
+            reports = _checked([options], timeout, quick=quick, quiet=quiet)
+        elif against:
+            reports = _checked([pair], timeout, quick=quick, quiet=quiet)
+        elif repro or options != Target(target or "", ""):
+            raise InputError("--objective or --against: missing; expected one of the two")
+        else:
+            reports = _configured(target, timeout, quick=quick, quiet=quiet)
+    for report in reports:
+        if repro and isinstance(report, CheckReport) and report.repro:
+            write_whole(repro, report.repro.encode())
+    if output_format is Format.TEXT:
+        show_check.as_text(reports, repro, quiet=quiet)
+    elif output_format is Format.JSON:
+        show_check.as_json(reports if not (objective or against) else reports[0])
+    else:
+        show_cases.show(of_each(reports), show_check.closing(reports), output_format)
+    return 0 if reports and all(report.verdict == "match" for report in reports) else 1
 
-    from parity.checks import Target
-    from parity.checks import check as check_function
 
-    assert objective is not None
-    if points or gradients or frozen:
-        raise InputError("--points, --gradients, --frozen: expected together with --against")
-    asked = Target(
-        target=target,
-        objective=objective.value,
-        framework=framework.value if framework else "",
-        adapter=adapter or "",
-        mapping=_pairs("--map", mapping or []),
-        convention=_convention(sign, reduction, policy, shape, kl, detached, constant or []),
-        train=train,
-    )
+def _checked(
+    asked: "Sequence[Target | Pair]", timeout: float, *, quick: bool, quiet: bool
+) -> "list[CheckReport | AgainstReport]":
+    from cli import progress
+    from parity.config import check_each
+
     with progress.display(["oracle", "float32", "float64"], quiet=quiet) as stage:
-        report = check_function(asked, timeout, stage, quick=quick)
-    if repro and report.repro:
-        write_whole(repro, report.repro.encode())
-    show_check.report(report, repro, as_json=output_format is Format.JSON, quiet=quiet)
-    return 0 if report.verdict == "match" else 1
+        return check_each(asked, timeout, stage, quick=quick)
+
+
+def _configured(
+    name: str | None, timeout: float, *, quick: bool, quiet: bool
+) -> "list[CheckReport | AgainstReport]":
+    """What the nearest pyproject.toml asks for."""
+    from cli import progress
+    from parity.config import check_configured, find_config, load_config
+    from parity.errors import InputError
+
+    path = find_config(Path.cwd())
+    if path is None:
+        raise InputError(
+            "--objective or --against: missing; expected one of the two, "
+            "or [[tool.parity.targets]] in pyproject.toml"
+        )
+    config = load_config(path)
+    with progress.display(["oracle", "float32", "float64"], quiet=quiet) as stage:
+        return check_configured(config, [name] if name else [], timeout, stage, quick=quick)
 
 
 def _pairs(option: str, texts: list[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Timeout
+from cli.options import Timeout, folder
 
 __all__ = ["LESSON", "PLANTED", "demo"]
 
@@ -16,7 +16,7 @@ PLANTED = "clip-only"
 
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where everything goes.")
+        Path, typer.Option("--out", parser=folder, metavar="DIR", help="Where everything goes.")
     ] = Path("parity-demo"),
     timeout: Timeout = 600.0,
 ) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Framework, Timeout, require_renderer
+from cli.options import Format, Framework, Timeout, require_renderer, writable
 
 __all__ = ["faults"]
 
@@ -23,32 +23,45 @@ def faults(
         Path | None,
         typer.Option(metavar="FILE.svg", help="Draw the matrix: faults by layers (or FILE.png)."),
     ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="What is printed.")
+    ] = Format.TEXT,
     timeout: Timeout = 600.0,
 ) -> int:
     """Plant known bugs in the twins and show who catches them.
 
     Exit code 1 if a bug is missed or seen at the wrong place, or a rewrite raises an alarm.
     """
-    from cli import progress, show_faults
+    from cli import progress, show_cases, show_faults
     from parity.errors import InputError
     from parity.faults import chosen, plant
+    from parity.report.cases import of_faults
 
-    selected = chosen(names or [])
-    if listing:
-        show_faults.listing(selected)
-        return 0
-    if figure and (figure.suffix not in (".svg", ".png") or not figure.parent.is_dir()):
-        raise InputError(f"--figure: got {figure}; expected FILE.svg or FILE.png in a folder")
-    if figure:
-        require_renderer("no --figure")
-    frameworks = [framework.value] if framework else [f.value for f in Framework]
-    outcomes = []
-    with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
-        for outcome in plant(selected, frameworks, timeout, stage):
-            outcomes.append(outcome)
+    with show_cases.ending("faults", output_format):
+        selected = chosen(names or [])
+        if listing:
+            show_faults.listing(selected)
+            return 0
+        if figure and figure.suffix not in (".svg", ".png"):
+            raise InputError(f"--figure: got {figure}; expected FILE.svg or FILE.png")
+        if figure:
+            writable("--figure", figure)
+            require_renderer("no --figure")
+        frameworks = [framework.value] if framework else [f.value for f in Framework]
+        outcomes = []
+        with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
+            for outcome in plant(selected, frameworks, timeout, stage):
+                outcomes.append(outcome)
     if figure:
         from figures import render_faults
         from parity.files import write_whole
 
         write_whole(figure, render_faults(outcomes, "png" if figure.suffix == ".png" else "svg"))
-    return show_faults.matrix(selected, frameworks, outcomes)
+    if output_format is Format.TEXT:
+        show_faults.matrix(selected, frameworks, outcomes)
+    elif output_format is Format.JSON:
+        show_faults.as_json(outcomes)
+    else:
+        show_cases.show(of_faults(outcomes), show_faults.closing(outcomes), output_format)
+    complete = len(outcomes) == len(selected) * len(frameworks)
+    return 0 if complete and all(outcome.as_expected for outcome in outcomes) else 1

@@ -1,13 +1,15 @@
 """Options that several commands share."""
 
 import math
+import os
 from enum import StrEnum
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["Format", "Framework", "Timeout", "require_renderer"]
+__all__ = ["Format", "Framework", "Timeout", "folder", "require_renderer", "writable"]
 
 
 class Format(StrEnum):
@@ -15,6 +17,8 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    JUNIT = "junit"
+    GITHUB = "github"
 
 
 class Framework(StrEnum):
@@ -34,6 +38,30 @@ Timeout = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", min=1, callback=_finite, help="For the backends."),
 ]
+
+
+def folder(text: str) -> Path:
+    """A folder that the user named; an empty name is a variable that was not set."""
+    if not text:
+        raise typer.BadParameter("got ''; expected a folder")
+    return Path(text)
+
+
+def writable(option: str, path: Path) -> None:
+    """Refuses, before anything starts, a file that cannot be written at the end.
+
+    Args:
+        option: which names it.
+        path: the file.
+
+    Raises:
+        InputError: it is a folder, or lies below a file.
+    """
+    from parity.errors import InputError
+
+    nearest = next(place for place in path.absolute().parents if place.exists())
+    if path.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise InputError(f"{option}: got {path}; expected a file in a folder that can be written")
 
 
 def require_renderer(instead: str) -> None:

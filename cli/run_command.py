@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Timeout, require_renderer
+from cli.options import Format, Timeout, folder, require_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,10 +33,13 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where report, traces and figures go.")
+        Path,
+        typer.Option(
+            "--out", parser=folder, metavar="DIR", help="Where report, traces and figures go."
+        ),
     ] = Path("parity-out"),
     output_format: Annotated[
-        Format, typer.Option("--format", help="What is printed: tables, or the report as JSON.")
+        Format, typer.Option("--format", help="What is printed.")
     ] = Format.TEXT,
     dtype: Annotated[Dtype, typer.Option(help="Floating dtype of the runs.")] = Dtype.FLOAT32,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Draw nothing.")] = False,
@@ -66,46 +69,51 @@ def run(
     Exit codes: 0 match; 1 divergent, inconclusive or noisy; 2 bad usage or input; 3 a backend or
     parity itself failed; 130 interrupted.
     """
-    from cli import progress, show
+    from cli import progress, show, show_cases
     from parity.errors import InputError
     from parity.problem import lessons, load_problem
     from parity.report import AllowedNoise
+    from parity.report.cases import of_run
     from parity.runs import Settings
     from parity.runs import run as run_problems
 
-    if (allow_noisy is None) != (reason is None):
-        missing, given = (
-            ("--reason", "--allow-noisy")
-            if reason is None
-            else (
-                "--allow-noisy",
-                "--reason",
+    with show_cases.ending("run", output_format):
+        if (allow_noisy is None) != (reason is None):
+            missing, given = (
+                ("--reason", "--allow-noisy")
+                if reason is None
+                else (
+                    "--allow-noisy",
+                    "--reason",
+                )
             )
-        )
-        raise InputError(f"{missing}: missing; expected together with {given}")
-    if reason is not None and not reason.strip():
-        raise InputError(f"--reason: got {reason!r}; expected the reason in words")
-    if no_figures and (all_figures or png):
-        given = "--all-figures" if all_figures else "--png"
-        raise InputError(f"{given}: got it together with --no-figures; expected one of the two")
-    noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
-    if not no_figures:
-        require_renderer("--no-figures")
-    loaded = [load_problem(source) for source in problems or lessons()]
-    settings = Settings(dtype.value, timeout, reuse_samples, noise)
-    with progress.display(["oracle", "jax", "torch", "gate"], quiet=quiet) as report_stage:
-        finished = run_problems(
-            loaded,
-            out,
-            settings,
-            report_stage,
-            draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
-            meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
-        )
+            raise InputError(f"{missing}: missing; expected together with {given}")
+        if reason is not None and not reason.strip():
+            raise InputError(f"--reason: got {reason!r}; expected the reason in words")
+        if no_figures and (all_figures or png):
+            given = "--all-figures" if all_figures else "--png"
+            raise InputError(f"{given}: got it together with --no-figures; expected one of the two")
+        noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
+        if not no_figures:
+            require_renderer("--no-figures")
+        loaded = [load_problem(source) for source in problems or lessons()]
+        settings = Settings(dtype.value, timeout, reuse_samples, noise)
+        with progress.display(["oracle", "jax", "torch", "gate"], quiet=quiet) as report_stage:
+            finished = run_problems(
+                loaded,
+                out,
+                settings,
+                report_stage,
+                draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
+                meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
+            )
     if output_format is Format.JSON:
         show.report_json(finished.report)
-    else:
+    elif output_format is Format.TEXT:
         show.report_text(finished, out, quiet=quiet)
+    else:
+        closing = ": ".join(show.closing_line(finished.report))
+        show_cases.show(of_run(finished.report), closing, output_format)
     return 0 if finished.report.verdict == "match" else 1
 
 
@@ -125,7 +133,7 @@ def _draw(finished: "Finished", out: Path, everything: bool, png: bool) -> None:
     from figures.record import record
     from parity.files import write_whole
 
-    folder = out / "figures"
+    place = out / "figures"
     time = generated_at()
     for case, judgement in zip(finished.cases, finished.report.lessons, strict=True):
         if judgement.verdict != "match":
@@ -141,9 +149,9 @@ def _draw(finished: "Finished", out: Path, everything: bool, png: bool) -> None:
         except ValueError as error:  # both implementations agree on a number that is none
             typer.echo(f"no figure of {error}", err=True)
             continue
-        write_whole(folder / f"{document.lesson_id}.json", encode(document))
+        write_whole(place / f"{document.lesson_id}.json", encode(document))
         for name, content in drawings(document, case, everything=everything):
-            write_whole(folder / name, content)
+            write_whole(place / name, content)
         if png:
             for name, content in drawings(document, case, "png", everything=everything):
-                write_whole(folder / name, content)
+                write_whole(place / name, content)

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.comparison import ORACLE, Comparison, Divergence, worst_verdict
-from parity.report import Diagnosis, LessonReport, Report, totals
+from parity.report import LessonReport, Report, totals
+from parity.report.words import diagnosed, ratio, short
 
 if TYPE_CHECKING:
     from parity.runs import Finished
@@ -57,7 +58,7 @@ def closing_line(report: Report) -> tuple[str, str]:
     margin = "nothing compared"
     if tightest:
         margin = (
-            f"tightest margin {_ratio(summed.ratio)} of the allowance "
+            f"tightest margin {ratio(summed.ratio)} of the allowance "
             f"({tightest.quantity}, {tightest.mode}, {tightest.left} against {tightest.right})"
         )
     return (
@@ -101,7 +102,7 @@ def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
         found = "inconclusive" if lesson.verdict == "inconclusive" else "outside the allowance"
         console.print(f"{found} against the oracle: {', '.join(lesson.blamed)}")
     for diagnosis in lesson.diagnosis:
-        console.print(_diagnosed(diagnosis), markup=False)
+        console.print(diagnosed(diagnosis, diagnosis.implementation), markup=False)
     console.print()
 
 
@@ -143,23 +144,8 @@ def _cell(comparisons: Iterable[Comparison]) -> str:
     summed = totals(listed)
     if summed.tightest is None:
         return "-"
-    text = _ratio(summed.ratio)
+    text = ratio(summed.ratio)
     return text if summed.ratio <= 1 else f"[bold]{text} {summed.tightest.left}[/]"
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0e}"
-
-
-def _diagnosed(diagnosis: Diagnosis) -> str:
-    name = diagnosis.implementation
-    if diagnosis.reason:
-        return f"{name} was not compared with the known faults: {diagnosis.reason}"
-    if not diagnosis.fault:
-        return f"{name} behaves like none of the {diagnosis.tried} known faults that part there"
-    others = diagnosis.indistinguishable
-    also = f"; here the same as {', '.join(others)}" if others else ""
-    return f"{name} behaves as fault `{diagnosis.fault}`: {diagnosis.sentence}{also}"
 
 
 def _sentence(parted: Divergence) -> str:
@@ -170,10 +156,6 @@ def _sentence(parted: Divergence) -> str:
         f"first divergence: {parted.quantity}{list(entry.index)} at {place} "
         f"({parted.mode} mode{'' if parted.grid == 'run' else ', ' + parted.grid}): "
         f"{parted.left} {entry.left}, {parted.right} {entry.right}{judge}; "
-        f"difference {_short(entry.difference)}, allowed {_short(entry.allowed)} "
-        f"(ratio {_ratio(float(entry.ratio))}, {entry.ulps} ULP)"
+        f"difference {short(entry.difference)}, allowed {short(entry.allowed)} "
+        f"(ratio {ratio(float(entry.ratio))}, {entry.ulps} ULP)"
     )
-
-
-def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"

@@ -11,58 +11,70 @@ from rich.table import Table
 
 from parity.comparison import worst_verdict
 from parity.judging import CheckReport
-from parity.report import totals
+from parity.parting import AgainstReport
+from parity.report import totals, words
 
 if TYPE_CHECKING:
-    from parity.parting import AgainstReport
+    from collections.abc import Sequence
 
-__all__ = ["against", "report"]
+__all__ = ["as_json", "as_text", "closing"]
 
 _STYLES = {"match": "green", "noisy": "yellow", "inconclusive": "yellow", "divergent": "bold red"}
 
 
-def report(checked: CheckReport, repro: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Prints the judgement of one function."""
-    if as_json:
-        _print_json(checked)
-        return
+def as_text(
+    reports: "Sequence[CheckReport | AgainstReport]", repro: Path | None, *, quiet: bool
+) -> None:
+    """Prints each judgement with its closing line, and one line for all of several."""
     console = Console(highlight=False)
-    if not quiet:
-        _say(console, f"{checked.target}  {checked.signature}")
-        matched = ", ".join(f"{theirs} = {ours}" for theirs, ours in checked.matched.items())
-        _say(console, f"{checked.framework}, {checked.objective}: {matched}")
-        if checked.lessons:
-            console.print(_table(checked))
-        for note in checked.notes:
-            _say(console, f"note: it {note}")
-        _failure(console, checked)
-        if checked.repro and repro:
-            _say(console, f"smallest failing input: {repro}")
-        elif checked.repro:
-            _say(console, f"\n{checked.repro}")
-    summed = totals(c for lesson in checked.lessons for c in lesson.comparisons)
-    rest = f"{summed.values:,} values compared"
-    if checked.fault:
-        rest = f"{checked.target} {_after_dtype(checked.fault)}"
-    elif summed.tightest:
-        rest += f"; largest difference {_ratio(summed.ratio)} of the allowance"
-    _close(console, checked.verdict, rest)
+    for report in reports:
+        if not quiet and isinstance(report, CheckReport):
+            _function(console, report, repro)
+        elif not quiet and isinstance(report, AgainstReport):
+            for line in (*words.about_pair(report), *words.pair_failure(report)):
+                _say(console, line)
+        _close(console, report.verdict, _rest(report))
+        if not quiet and len(reports) > 1:
+            console.print()
+    if len(reports) > 1:
+        verdict, _, rest = closing(reports).partition(": ")
+        _close(console, verdict, rest)
 
 
-def against(compared: "AgainstReport", *, as_json: bool, quiet: bool) -> None:
-    """Prints the judgement of two functions."""
-    if as_json:
-        _print_json(compared)
-        return
-    console = Console(highlight=False)
-    if not quiet:
-        for line in compared.lines():
-            _say(console, line)
-    _close(console, compared.verdict, compared.sentence)
-
-
-def _print_json(value: object) -> None:
+def as_json(value: object) -> None:
+    """Prints one judgement, or a list of them."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+
+
+def closing(reports: "Sequence[CheckReport | AgainstReport]") -> str:
+    """The verdict of all, and what it rests on."""
+    if len(reports) == 1:
+        return f"{reports[0].verdict}: {_rest(reports[0])}"
+    good = sum(report.verdict == "match" for report in reports)
+    verdict = worst_verdict(report.verdict for report in reports)
+    return f"{verdict}: {good} of {len(reports)} targets match"
+
+
+def _rest(report: "CheckReport | AgainstReport") -> str:
+    return words.summary(report) if isinstance(report, CheckReport) else report.sentence
+
+
+def _function(console: Console, checked: CheckReport, repro: Path | None) -> None:
+    _say(console, f"{checked.target}  {checked.signature}")
+    matched = ", ".join(f"{theirs} = {ours}" for theirs, ours in checked.matched.items())
+    _say(console, f"{checked.framework}, {checked.objective}: {matched}")
+    if checked.lessons:
+        console.print(_table(checked))
+    for line in (
+        *words.about_check(checked),
+        *words.check_failure(checked),
+        *words.check_behaviour(checked),
+    ):
+        _say(console, line)
+    if checked.repro and repro:
+        _say(console, f"smallest failing input: {repro}")
+    elif checked.repro:
+        _say(console, f"smallest failing input:\n\n{checked.repro}")
 
 
 def _say(console: Console, line: str) -> None:
@@ -72,11 +84,6 @@ def _say(console: Console, line: str) -> None:
 def _close(console: Console, verdict: str, rest: str) -> None:
     console.print(f"[{_STYLES[verdict]}]{verdict}[/]", end=": ")
     _say(console, rest)
-
-
-def _after_dtype(fault: str) -> str:
-    where, _, what = fault.partition(": ")
-    return f"{what} {where}"
 
 
 def _table(checked: CheckReport) -> Table:
@@ -99,38 +106,8 @@ def _table(checked: CheckReport) -> Table:
         cells, verdicts = [], []
         for lesson in checked.lessons:
             mine = [c for c in lesson.comparisons if (c.mode, c.quantity) == (mode, quantity)]
-            cells.append(_ratio(totals(mine).ratio) if any(c.worst for c in mine) else "-")
+            cells.append(words.ratio(totals(mine).ratio) if any(c.worst for c in mine) else "-")
             verdicts.append(worst_verdict(c.verdict for c in mine))
         verdict = worst_verdict(verdicts)
         table.add_row(quantity, mode, *cells, f"[{_STYLES[verdict]}]{verdict}[/]")
     return table
-
-
-def _failure(console: Console, checked: CheckReport) -> None:
-    for lesson in checked.lessons:
-        for reason in dict.fromkeys(c.reason for c in lesson.comparisons if c.reason):
-            _say(console, f"not compared in {lesson.dtype}: {reason}")
-    cell = checked.first
-    if cell:
-        entry = cell.entry
-        _say(
-            console,
-            f"first failing cell ({cell.dtype}, {cell.mode}, {cell.grid}): {cell.label}\n"
-            f"  {cell.quantity}{list(entry.index[1:]) or ''}: got {entry.left}, "
-            f"right is {entry.right}, allowed difference {entry.allowed}",
-        )
-    diagnosis = checked.diagnosis
-    if diagnosis is None:
-        return
-    if diagnosis.reason:
-        _say(console, f"not compared with the known faults: {diagnosis.reason}")
-    elif diagnosis.fault:
-        others = ", ".join(diagnosis.indistinguishable)
-        also = f" (here the same as {others})" if others else ""
-        _say(console, f"it behaves as fault `{diagnosis.fault}`: {diagnosis.sentence}{also}")
-    else:
-        _say(console, f"it behaves like none of {diagnosis.tried} known faults")
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0e}"

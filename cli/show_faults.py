@@ -1,28 +1,30 @@
 """What `parity faults` prints: the catalogue, or who caught what."""
 
+import sys
 from collections.abc import Sequence
 
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from parity.faults import LAYERS, Fault, Outcome
 
-__all__ = ["listing", "matrix"]
+__all__ = ["as_json", "closing", "listing", "matrix"]
 
 
 def listing(faults: Sequence[Fault]) -> None:
     """Prints name, sentence, equation and source of each fault."""
     console = Console(highlight=False)
     for fault in faults:
-        kind = "rewrite, no bug" if fault.equivalent else f"expected first: {_expected(fault)}"
+        kind = "rewrite, no bug" if fault.equivalent else f"expected first: {fault.expected}"
         console.print(f"[bold]{fault.name}[/]  ({fault.objective}; {kind})")
         for line in (fault.sentence, fault.equation, fault.source):
             console.print(f"    {line}", markup=False, soft_wrap=True)
 
 
-def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequence[Outcome]) -> int:
-    """Prints one row per fault and returns the exit code: 1 if any is missed or misplaced."""
+def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+    """Prints one row per fault, and what is not as expected."""
     console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("fault", no_wrap=True)
@@ -46,42 +48,43 @@ def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequenc
                 for layer in LAYERS
             ),
             " ".join(
-                dict.fromkeys(_found(o).removeprefix(f"{fault.objective}/") for o in mine.values())
+                dict.fromkeys(o.found.removeprefix(f"{fault.objective}/") for o in mine.values())
             ),
             "yes" if good else "[bold red]NO[/]",
         )
     console.print(table)
     wrong = [outcome for outcome in outcomes if not outcome.as_expected]
     for outcome in wrong:
-        console.print(
-            f"{outcome.fault.name} in {outcome.framework}: {outcome.report.verdict}, "
-            f"{_found(outcome)}, blamed {outcome.report.blamed}; "
-            f"expected {_expected(outcome.fault)}, blamed {outcome.framework}",
-            markup=False,
-            soft_wrap=True,
-        )
+        console.print(outcome.sentence(), markup=False, soft_wrap=True)
+    console.print(closing(outcomes))
+
+
+def as_json(outcomes: Sequence[Outcome]) -> None:
+    """Prints what was found of each planted fault."""
+    found = [
+        {
+            "fault": outcome.fault.name,
+            "framework": outcome.framework,
+            "equivalent": outcome.fault.equivalent,
+            "verdict": outcome.report.verdict,
+            "layers": outcome.layers,
+            "first": outcome.found,
+            "blamed": outcome.report.blamed,
+            "expected": outcome.fault.expected,
+            "as_expected": outcome.as_expected,
+        }
+        for outcome in outcomes
+    ]
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+
+
+def closing(outcomes: Sequence[Outcome]) -> str:
+    """How many bugs were caught, and how many rewrites raised an alarm."""
     bugs = [outcome for outcome in outcomes if not outcome.fault.equivalent]
     rewrites = len(outcomes) - len(bugs)
     alarms = sum(o.fault.equivalent and not o.as_expected for o in outcomes)
-    console.print(
+    return (
         f"{sum(o.caught for o in bugs)} of {len(bugs)} planted bugs caught, "
         f"{sum(o.as_expected for o in bugs)} as expected; "
         f"{alarms} alarms in {rewrites} rewrites"
     )
-    complete = len(outcomes) == len(faults) * len(frameworks)
-    return 0 if complete and not wrong else 1
-
-
-def _found(outcome: Outcome) -> str:
-    first = outcome.report.first_divergence
-    if first is None:
-        return "-"
-    return _place(first.quantity, {} if first.mode == "points" else first.at)
-
-
-def _expected(fault: Fault) -> str:
-    return "match" if fault.equivalent else _place(fault.first, fault.at)
-
-
-def _place(quantity: str, at: dict[str, int]) -> str:
-    return f"{quantity}@{','.join(map(str, at.values())) or 'points'}"

@@ -1,7 +1,6 @@
 """The recorded document as it stands on disk, and the reading of it."""
 
 import json
-import re
 import reprlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from figures.diagram import Diagram
 from figures.panels import LinePanel, Panel
 from parity.errors import InputError
 from parity.files import digest, read_bytes
+from parity.validation import explain
 
 __all__ = [
     "Agreement",
@@ -131,7 +131,7 @@ def load(path: Path) -> Record:
         raw = json.loads(content)
         document = msgspec.json.decode(content, type=Record)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {_explain(str(error), raw)}") from error
+        raise InputError(f"{path}: {explain(error, raw, choices=_CHOICES)}") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     for field, value, expectation in _misfits(document):
@@ -139,37 +139,12 @@ def load(path: Path) -> Record:
     return document
 
 
-_INSTEAD = {
-    "Number": "a number within float64",
-}
-"""What msgspec's complaints that open with these words expect, though they do not say so."""
-
 _CHOICES = {
     "data": "line or bar",
     "panel": "table or graph",
     "nodes": "data, state, fixed or result",
 }
 """What may stand in the field to choose from that is nearest to one of these names."""
-
-
-def _explain(message: str, raw: Any) -> str:
-    """Turns msgspec's message into field, value and expectation."""
-    complaint, _, place = message.partition(" - at `$")
-    field, value = place.strip("`."), raw
-    for key, position in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
-        value = value[key] if key else value[int(position)]
-    about = re.match(r"(?s)Object (missing required|contains unknown) field `(.*)`", complaint)
-    if about:
-        field = f"{field}.{about[2]}".lstrip(".")
-        if about[1] == "missing required":
-            return f"{field}: missing; expected a value"
-        return f"{field}: got {reprlib.repr(value[about[2]])}; expected no such field"
-    expected = complaint.removeprefix("Expected ").replace("`", "").split(", got")[0]
-    expected = _INSTEAD.get(expected.split()[0], expected)
-    if complaint.startswith("Invalid"):
-        parts = [part for part in re.split(r"[.\[]", field) if part in _CHOICES]
-        expected = _CHOICES[parts[-1]] if parts else expected
-    return f"{field or 'document'}: got {reprlib.repr(value)}; expected {expected}"
 
 
 def _misfits(document: Record) -> Iterator[tuple[str, Any, str]]:

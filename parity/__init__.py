@@ -5,11 +5,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parity.api import check, compare, load_trace, run
     from parity.comparison import Verdict
-    from parity.problem import Problem
+    from parity.problem import Problem, load_problem
     from parity.samples import Samples
     from parity.trace import Trace
 
-__all__ = ["Problem", "Samples", "Trace", "Verdict", "check", "compare", "load_trace", "run"]
+__all__ = [
+    "Problem",
+    "Samples",
+    "Trace",
+    "Verdict",
+    "check",
+    "compare",
+    "load_problem",
+    "load_trace",
+    "run",
+]
 
 _HOMES = {
     "Problem": "problem",
@@ -18,6 +28,7 @@ _HOMES = {
     "Verdict": "comparison",
     "check": "api",
     "compare": "api",
+    "load_problem": "problem",
     "load_trace": "api",
     "run": "api",
 }

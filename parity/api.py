@@ -1,6 +1,5 @@
 """The Python interface: what `import parity` offers, each a few lines away from its command."""
 
-import inspect
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from parity.report import LessonReport, Report
 from parity.runs import Settings
 from parity.runs import run as run_problems
 from parity.samples import Samples
+from parity.targets import named
 from parity.trace import Trace
 
 __all__ = ["check", "compare", "load_trace", "run"]
@@ -104,7 +104,7 @@ def check(
         detached=detached,
         constants=dict(constants or {}),
     )
-    name = target if isinstance(target, str) else _named(target)
+    name = target if isinstance(target, str) else named(target)
     asked = Target(name, objective, framework, adapter, mapping or {}, convention, train)
     return check_target(asked, timeout, _silent, quick=quick)
 
@@ -172,23 +172,6 @@ def load_trace(path: str | Path) -> Trace:
 
 def _problem(source: str | Path | Problem) -> Problem:
     return source if isinstance(source, Problem) else load_problem(str(source))
-
-
-def _named(function: Callable[..., Any]) -> str:
-    """Where another process finds a function."""
-    name = getattr(function, "__qualname__", type(function).__name__)
-    module = getattr(function, "__module__", None) or ""
-    if "<" in name:
-        raise InputError(f"target: got {name}; expected a function at the top of a module")
-    if "." in module:
-        return f"{module}:{name}"
-    try:
-        source = inspect.getsourcefile(function)
-    except TypeError:
-        source = None
-    if source is None:
-        raise InputError(f"target: got {name}; expected a function with a source file")
-    return f"{source}:{name}"
 
 
 def _silent(_who: str, _stage: str) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from parity.errors import BackendError, InputError
 from parity.problem import Problem
 from parity.samples import Samples
+from parity.targets import SEARCHED
 from parity.trace import Trace
 from parity.worker import Draw, Event, Job, Order
 
@@ -76,6 +77,7 @@ def worker_environment(dtype: str) -> dict[str, str]:
         "MKL_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        SEARCHED: os.pathsep.join(path for path in sys.path if Path(path).is_absolute()),
         "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     }
 

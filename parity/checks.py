@@ -21,8 +21,9 @@ from parity.noise import FLOAT64_SCALE, Expected
 from parity.points import Points
 from parity.problem import Problem, load_problem
 from parity.snippet import snippet
-from parity.states import with_constants
+from parity.states import normalised, with_constants, within
 from parity.targets import split
+from parity.widening import Widened, applied
 
 __all__ = ["DTYPES", "OBJECTIVES", "Target", "check", "check_all"]
 
@@ -50,6 +51,9 @@ class Target(NamedTuple):
         mapping: the function's parameter to our input.
         convention: how it states the objective.
         train: also train a recorded lesson with it.
+        widened: allowances that are wider for a time.
+        within: an input to the range [low, high) outside of which it is not asked.
+        followed: where it diverges, find out which fault it behaves like, and on how little.
     """
 
     target: str
@@ -59,6 +63,9 @@ class Target(NamedTuple):
     mapping: Mapping[str, str] = {}
     convention: Convention = Convention()
     train: bool = False
+    widened: Sequence[Widened] = ()
+    within: Mapping[str, tuple[float, float]] = {}
+    followed: bool = True
 
 
 class _Ground(NamedTuple):
@@ -66,6 +73,7 @@ class _Ground(NamedTuple):
 
     grids: dict[str, list[Points]]
     oracle: dict[str, list[Expected]]
+    alike: bool  # the dtypes have the same points
 
 
 def check(
@@ -126,8 +134,8 @@ def check_all(
             for dtype in DTYPES
         ]
         progress("oracle", "allowances")
-        for key, ground in grounds.items():
-            _measure(ground, alike=key.endswith("[])"))
+        for ground in grounds.values():
+            _measure(ground)
         for block in workers:
             _finish(block, targets)
         answers = {
@@ -145,7 +153,7 @@ def check_all(
                 ground = grounds[_key(target)]
                 places = {dtype: calls[dtype][number] for dtype in DTYPES}
                 report, failure = _compared(report, target, ground, places)
-                if failure:
+                if failure and target.followed:
                     failures[number] = failure
             results.append(report)
     followed = follow_up(list(failures.values()), timeout, progress)
@@ -173,29 +181,40 @@ def _validated(target: Target) -> None:
             raise InputError(f"--constant: got {name!r}; expected {known} for {target.objective}")
         if not 0 <= value < np.inf or (name == "clip" and value == 0):
             raise InputError(f"--constant: {name}: got {value}; expected a positive number")
+    for name in target.within:
+        if name not in ("beta", "clip") or name not in inputs:
+            raise InputError(
+                f"within: got {name!r}; expected beta or clip, as {target.objective} has"
+            )
     if target.convention.kl == "absent" and OBJECTIVES[target.objective] not in _KL_OF:
         raise InputError(f"--kl: got absent; {target.objective} has no KL to be absent")
 
 
 def _key(target: Target) -> str:
-    return repr((target.objective, sorted(target.convention.constants.items())))
+    constants, ranges = target.convention.constants, target.within
+    return repr((target.objective, sorted(constants.items()), sorted(ranges.items())))
 
 
 def _states(target: Target, *, quick: bool) -> _Ground:
-    """The whole probe grid of an objective, or its core."""
+    """The whole probe grid of an objective, or its core; less what the target is not asked."""
     objective, constants = OBJECTIVES[target.objective], target.convention.constants
-    grids = [grid for grid in probes.grid() if grid.objective == objective]
-    chosen = grids[:1] if quick else grids
-    return _Ground({d: [with_constants(g, constants, d) for g in chosen] for d in DTYPES}, {})
+    grids = [within(grid, target.within) for grid in probes.grid() if grid.objective == objective]
+    chosen = [grid for grid in grids if grid.labels][: 1 if quick else None]
+    if not chosen:
+        raise InputError(f"within: got {target.within}; expected ranges in which probes lie")
+    single = [with_constants(grid, constants, "float32") for grid in chosen]
+    double = [with_constants(normalised(grid), constants, "float64") for grid in chosen]
+    alike = not constants and "reference" not in points.INPUTS[objective]
+    return _Ground({"float32": single, "float64": double}, {}, alike)
 
 
-def _measure(ground: _Ground, *, alike: bool) -> None:
+def _measure(ground: _Ground) -> None:
     """Where both dtypes have the same points, float64 changes the allowances alone."""
     single = [gate.evaluate_points(grid, "float32") for grid in ground.grids["float32"]]
     ground.oracle["float32"] = single
     ground.oracle["float64"] = (
         [_narrowed(measured) for measured in single]
-        if alike
+        if ground.alike
         else [gate.evaluate_points(grid, "float64") for grid in ground.grids["float64"]]
     )
 
@@ -287,11 +306,16 @@ def _compared(
         if call.problem:
             run = load_trace(target.target, Path(f"{call.output}.run"))
             scenes[dtype] += trained(call.problem, run, dtype)
-    lessons, found = judged(target.target, scenes)
+    lessons, found = judged(target.target, scenes, target.widened)
     verdict = worst_verdict(lesson.verdict for lesson in lessons)
+    comparisons = [c for lesson in lessons for c in lesson.comparisons]
     environment = dict(scenes["float32"][0].trace.environment)
     report = msgspec.structs.replace(
-        report, verdict=verdict, lessons=lessons, environment=environment
+        report,
+        verdict=verdict,
+        lessons=lessons,
+        environment=environment,
+        widened=applied(comparisons, target.widened),
     )
     worst = min((f for f in found if f.verdict == verdict), key=lambda f: f.position, default=None)
     if worst is None:

@@ -92,13 +92,21 @@ def prepared(name: str, value: Any) -> NDArray[Any]:
     """An input as it is saved: floats as float32 numbers held in float64, integers in int64.
 
     Raises:
-        InputError: it holds no numbers.
+        InputError: it holds no numbers, NaN, or what float32 cannot hold.
     """
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: got {array.dtype}; expected real numbers, integers or booleans")
     if array.dtype.kind == "f":
-        return array.astype(np.float32).astype(np.float64)
+        with np.errstate(over="ignore"):
+            single = array.astype(np.float32)
+        wrong = np.argwhere(np.isnan(array) | (np.isinf(single) & ~np.isinf(array)))
+        if len(wrong):
+            place = tuple(int(i) for i in wrong[0])
+            raise InputError(
+                f"{name}{list(place) or ''}: got {array[place]:g}; expected a number within float32"
+            )
+        return single.astype(np.float64)
     return array if array.dtype.kind == "b" else array.astype(np.int64)
 
 

@@ -51,6 +51,11 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     at: dict[str, int] = {}
     equivalent: bool = False
 
+    @property
+    def expected(self) -> str:
+        """What is expected to part first, and where."""
+        return "match" if self.equivalent else _place(self.first, self.at)
+
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The faults, and the small problem in which they are planted.
@@ -97,6 +102,25 @@ class Outcome(NamedTuple):
             and first.quantity == self.fault.first
             and (first.at == self.fault.at if self.fault.at else first.mode == "points")
         )
+
+    @property
+    def found(self) -> str:
+        """What parted first, and where; a dash where nothing did."""
+        first = self.report.first_divergence
+        if first is None:
+            return "-"
+        return _place(first.quantity, {} if first.mode == "points" else first.at)
+
+    def sentence(self) -> str:
+        """What was found beside what was expected."""
+        return (
+            f"{self.fault.name} in {self.framework}: {self.report.verdict}, {self.found}, "
+            f"blamed {self.report.blamed}; expected {self.fault.expected}, blamed {self.framework}"
+        )
+
+
+def _place(quantity: str, at: Mapping[str, int]) -> str:
+    return f"{quantity}@{','.join(map(str, at.values())) or 'points'}"
 
 
 def catalogue() -> Catalogue:

@@ -27,6 +27,7 @@ from parity.samples import Samples
 from parity.states import recorded_points
 from parity.structure import structure, uncompared
 from parity.trace import Quantity, Trace
+from parity.widening import Widened, Widening, widen
 
 __all__ = ["Cell", "CheckReport", "Found", "Scene", "judged", "probed", "trained"]
 
@@ -71,6 +72,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         repro: the smallest failing input as a Python program; empty where nothing fails.
         environment: versions; part of no digest.
         lessons: the comparisons, one entry for each dtype.
+        widened: allowances that are wider for a time, and what they let pass.
     """
 
     schema_version: int = 1
@@ -89,6 +91,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     repro: str = ""
     environment: dict[str, str] = {}
     lessons: list[LessonReport] = []
+    widened: list[Widening] = []
 
 
 class Scene(NamedTuple):
@@ -147,20 +150,22 @@ def _reported(
 
 
 def judged(
-    name: str, scenes: Mapping[str, Sequence[Scene]]
+    name: str, scenes: Mapping[str, Sequence[Scene]], rules: Sequence[Widened] = ()
 ) -> tuple[list[LessonReport], list[Found]]:
     """Holds every scene against the oracle: a report for each dtype, and every failing cell.
 
     Args:
         name: of the function.
         scenes: dtype to what was computed in it.
+        rules: allowances that are wider for a time.
     """
     lessons: list[LessonReport] = []
     found: list[Found] = []
     for turn, (dtype, played) in enumerate(scenes.items()):
         comparisons: list[Comparison] = []
         for place, scene in enumerate(played):
-            for rank, comparison in enumerate(_against_oracle(scene, name, dtype)):
+            for rank, measured in enumerate(_against_oracle(scene, name, dtype)):
+                comparison = widen(measured, rules)
                 comparisons.append(comparison)
                 if comparison.first:
                     at = comparison.first.index[0] if comparison.first.index else 0

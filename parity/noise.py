@@ -93,8 +93,15 @@ class Luck:
         return rounded
 
     def order(self, length: int) -> NDArray[np.intp]:
-        """Returns one order of summation per replica, [replica, length]."""
-        return self._random.random((self.replicas, length), dtype=np.float32).argsort(axis=1)
+        """Returns one order of summation per replica, [replica, length].
+
+        Two replicas keep the order of the data and two turn it round, as plain programs do: sorted
+        data pile up and come down again, which orders at random hardly ever do.
+        """
+        order = self._random.random((self.replicas, length), dtype=np.float32).argsort(axis=1)
+        order[:2] = np.arange(length)
+        order[2:4] = np.arange(length)[::-1]
+        return order
 
     def choose(self, which: NDArray[np.bool_], yes: Array, no: Array) -> Array:
         """Takes `yes` in the replicas marked, `no` in the others."""

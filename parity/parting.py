@@ -11,6 +11,7 @@ from parity.calling import Answer
 from parity.comparison import Comparison, Verdict, compare, worst_verdict
 from parity.noise import FLOAT64_SCALE, MULTIPLE, SMALLEST
 from parity.trace import Quantity
+from parity.widening import Widened, Widening, applied, widen
 
 __all__ = ["DTYPES", "SIDES", "AgainstReport", "Broken", "Pair", "Played", "judge_pair", "parted"]
 
@@ -30,6 +31,7 @@ class Pair(NamedTuple):
         gradients: inputs to differentiate in; by default all floats that are no masks.
         frozen: inputs whose gradient must be exactly 0.
         mapping: parameter of either function to a name of the inputs.
+        widened: allowances that are wider for a time.
     """
 
     left: str
@@ -38,6 +40,7 @@ class Pair(NamedTuple):
     gradients: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     mapping: Mapping[str, str] = {}
+    widened: Sequence[Widened] = ()
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,7 @@ class AgainstReport(msgspec.Struct, frozen=True, kw_only=True):
         notes: what is remarkable and harmless.
         broken: the points at which they part.
         comparisons: every quantity at every point, in both dtypes; the grid says which.
+        widened: allowances that are wider for a time, and what they let pass.
     """
 
     schema_version: int = 1
@@ -88,27 +92,7 @@ class AgainstReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     broken: list[Broken] = []
     comparisons: list[Comparison] = []
-
-    def lines(self) -> list[str]:
-        """The report in words."""
-        both = zip(SIDES, self.signatures, self.frameworks, strict=False)
-        lines = [f"{side}: {signature} ({framework})" for side, signature, framework in both]
-        lines += [f"gradients to: {', '.join(self.differentiated) or 'none'}"]
-        lines += [f"note: {note}" for note in self.notes]
-        for broken in self.broken:
-            line = f"{broken.point}: {', '.join(broken.quantities)}"
-            if broken.rows:
-                which = ", ".join(map(str, broken.rows))
-                line += f"; {len(broken.rows)} of {broken.of} rows suffice: {which}"
-            lines.append(line)
-        for c in [c for c in self.comparisons if c.first is not None][:4]:
-            assert c.first is not None
-            place = list(c.first.index) or ""
-            lines.append(
-                f"{c.quantity}{place} at {c.grid}: {c.left} {c.first.left}, "
-                f"{c.right} {c.first.right}, allowed difference {c.first.allowed}"
-            )
-        return lines
+    widened: list[Widening] = []
 
 
 class Played(NamedTuple):
@@ -162,7 +146,7 @@ def judge_pair(
             fault = f"A returns shape {list(shapes['A'])}, B {list(shapes['B'])} ({label})"
             return msgspec.structs.replace(report, fault=fault, sentence=fault)
         found = [
-            comparison
+            widen(comparison, pair.widened)
             for quantity in ("value", *(f"gradient/{name}" for name in gradients))
             for comparison in _compared(quantity, label, mine, pair)
         ]
@@ -177,6 +161,7 @@ def judge_pair(
         sentence=_sentence(verdict, comparisons, broken, len(points)),
         broken=broken,
         comparisons=comparisons,
+        widened=applied(comparisons, pair.widened),
     )
 
 
@@ -188,6 +173,8 @@ def _sentence(
         return f"{values:,} values compared at {points} points, in float32 and float64"
     if verdict == "noisy":
         return "the float64 runs differ by what float32 would explain: one computes in less inside"
+    if verdict == "inconclusive":
+        return f"not everything could be compared at {points} points"
     quantities = dict.fromkeys(q for b in broken for q in b.quantities)
     return f"parts at {len(broken)} of {points} points, in {', '.join(quantities)}"
 

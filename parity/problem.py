@@ -1,7 +1,6 @@
 """What is solved: features, preferences, logits, rates, β, clip and counts."""
 
 import math
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from msgspec import Meta
 
 from parity.errors import InputError
 from parity.files import digest, read_bytes
+from parity.validation import explain
 
 __all__ = [
     "DPO",
@@ -222,28 +222,10 @@ def parse_problem(content: bytes, source: str) -> Problem:
     try:
         problem = msgspec.convert(raw, Problem)
     except msgspec.ValidationError as error:
-        raise InputError(f"{source}: {_explain(str(error), raw)}") from error
+        raise InputError(f"{source}: {explain(error, raw, 'problem')}") from error
     for field, value, expectation in _misfits(problem):
         raise InputError(f"{source}: {field}: got {value!r}; expected {expectation}")
     return problem
-
-
-def _explain(message: str, raw: Any) -> str:
-    """Turns msgspec's message into field, value and expectation."""
-    complaint, _, place = message.partition(" - at `$")
-    value = raw
-    for key, position in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
-        value = value[key] if key else value[int(position)]
-    field = place.strip("`.")
-    unknown = re.match(r"(?s)Object contains unknown field `(.*)`", complaint)
-    if unknown:
-        field = f"{field}.{unknown[1]}".lstrip(".")
-        return f"{field}: got {value[unknown[1]]!r}; expected no such field"
-    missing = re.match(r"Object missing required field `(.*)`", complaint)
-    if missing:
-        return f"{f'{field}.{missing[1]}'.lstrip('.')}: missing; expected a value"
-    expected = complaint.removeprefix("Expected ").replace("`", "").split(", got")[0]
-    return f"{field}: got {value!r}; expected {expected}"
 
 
 def _misfits(problem: Problem) -> Iterator[tuple[str, Any, str]]:

@@ -70,13 +70,13 @@ class Samples:
         write_arrays(path, header, {"actions": self.actions, "behaviour": self.behaviour})
 
     @classmethod
-    def load(cls, path: Path) -> "Samples":
+    def load(cls, path: str | Path) -> "Samples":
         """Reads a tape and checks its own digest.
 
         Raises:
             InputError: missing, truncated, or not what was written.
         """
-        header, arrays = read_arrays(path, SamplesHeader)
+        header, arrays = read_arrays(Path(path), SamplesHeader)
         for name, dtype in (("actions", np.int64), ("behaviour", np.float32)):
             array = arrays.get(name)
             if array is None or array.dtype != dtype or array.ndim != 2:

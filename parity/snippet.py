@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,9 +95,10 @@ def _imports(report: CheckReport, words: _Words, dtype: str) -> list[str]:
             "import runpy",
             *lines,
             "",
-            f"{top} = runpy.run_path({place!r})[{top!r}]",
+            f"{top} = runpy.run_path({str(Path(place).resolve())!r})[{top!r}]",
         ]
-    return [*lines, "", f"from {place} import {top}"]
+    found = f"sys.path.append({str(Path.cwd())!r})  # from where it was checked"
+    return ["import sys", *lines, "", found, f"from {place} import {top}"]
 
 
 def _laid_out(inputs: Mapping[str, NDArray[Any]], report: CheckReport) -> dict[str, NDArray[Any]]:

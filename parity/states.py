@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parity import oracle
 from parity.points import INPUTS, Points
 from parity.probes import KINK_DISTANCE, kink_distance
 from parity.problem import Problem
@@ -13,7 +14,15 @@ from parity.quantities import EVALUATED
 from parity.samples import Samples
 from parity.trace import Quantity, Trace
 
-__all__ = ["COUNTED", "recorded_points", "reduced", "selected", "with_constants"]
+__all__ = [
+    "COUNTED",
+    "normalised",
+    "recorded_points",
+    "reduced",
+    "selected",
+    "with_constants",
+    "within",
+]
 
 COUNTED = ("sample", "pair")
 MANY = 32  # parts of one state
@@ -27,6 +36,26 @@ def selected(points: Points, which: NDArray[Any]) -> Points:
         tuple(points.labels[i] for i in which),
         {name: values[which] for name, values in points.inputs.items()},
     )
+
+
+def within(points: Points, ranges: Mapping[str, tuple[float, float]]) -> Points:
+    """The points at which inputs lie in [low, high); there may be none."""
+    inside = np.ones(len(points.labels), bool)
+    for name, (low, high) in ranges.items():
+        inside &= (points.inputs[name] >= low) & (points.inputs[name] < high)
+    return selected(points, np.flatnonzero(inside))
+
+
+def normalised(points: Points) -> Points:
+    """The points with a reference whose probabilities sum to 1 in float64 too.
+
+    Rounded to float32 they do so nearly; a function that takes them for logits, as
+    `Categorical(logits=reference)` does, would differ in float64 by what is missing.
+    """
+    if "reference" not in points.inputs:
+        return points
+    inputs = {**points.inputs, "reference": oracle.log_softmax(points.inputs["reference"])}
+    return Points(points.objective, points.grid, points.labels, inputs)
 
 
 def with_constants(points: Points, constants: Mapping[str, float], dtype: str) -> Points:

@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,35 @@ from typing import Any
 
 from parity.errors import InputError
 
-__all__ = ["load", "split"]
+__all__ = ["SEARCHED", "load", "named", "split"]
+
+SEARCHED = "PARITY_PATH"
+"""The variable in which a worker finds where else the process that started it imports from."""
+
+
+def named(function: Callable[..., Any], option: str = "target") -> str:
+    """Where another process finds a function.
+
+    Args:
+        function: at the top of a module.
+        option: what the user gave it for, for the message.
+
+    Raises:
+        InputError: it is not at the top of a module.
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    module = getattr(function, "__module__", None) or ""
+    if "<" in name:
+        raise InputError(f"{option}: got {name}; expected a function at the top of a module")
+    if "." in module:
+        return f"{module}:{name}"
+    try:
+        source = inspect.getsourcefile(function)
+    except TypeError:
+        source = None
+    if source is None:
+        raise InputError(f"{option}: got {name}; expected a function with a source file")
+    return f"{source}:{name}"
 
 
 def split(target: str, option: str = "TARGET") -> tuple[str, str]:
@@ -40,15 +70,17 @@ def split(target: str, option: str = "TARGET") -> tuple[str, str]:
 def load(target: str, option: str = "TARGET") -> Callable[..., Any]:
     """Imports a function of the user's.
 
-    Its folder, or the current one, comes last on the path: a `numpy.py` there shadows nothing.
+    Its folder, or the current one, comes last on the path, and after it what the process that
+    started this one imports from: a `numpy.py` there shadows nothing.
 
     Raises:
         InputError: no such module or function, the import fails, or it cannot be called.
     """
     place, name = split(target, option)
     folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)
+    for searched in (folder, *os.environ.get(SEARCHED, "").split(os.pathsep)):
+        if searched and searched not in sys.path:
+            sys.path.append(searched)
     try:
         found: Any = _module(place)
     except BaseException as error:  # a module may do anything, sys.exit too

@@ -9,7 +9,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from parity.against import Pair, compare_functions
+from parity.deriving import prepared
 from parity.errors import BackendError, InputError
+from parity.report.words import pair_failure
+from parity.testing import assert_same
 
 PATIENCE = 600.0  # seconds for what takes ten, on a busy machine
 
@@ -124,28 +127,33 @@ def pair(folder: Path) -> Callable[..., Pair]:
     return of
 
 
-def test_a_masked_loss_and_its_port_match(pair: Callable[..., Pair]) -> None:
-    report = compare_functions(
-        pair("torch.py:grpo", "jax.py:grpo", "points.npz", frozen=("old_logps", "advantages")),
-        PATIENCE,
-        silent,
-    )
-    assert report.verdict == "match", report.lines()
+def test_a_masked_loss_and_its_port_match(folder: Path) -> None:
+    with np.load(folder / "points.npz", allow_pickle=False) as point:
+        report = assert_same(
+            f"{folder}/mine_torch.py:grpo",
+            f"{folder}/mine_jax.py:grpo",
+            points=dict(point),
+            frozen=("old_logps", "advantages"),
+            timeout=PATIENCE,
+        )
     assert report.frameworks == ["torch", "jax"]
     assert report.differentiated == ["advantages", "clip", "logps", "old_logps"]  # no mask
     assert {c.right for c in report.comparisons} == {"B", "0"}
 
 
-def test_a_planted_mask_error_is_found(pair: Callable[..., Pair]) -> None:
-    report = compare_functions(
-        pair("torch.py:grpo", "jax.py:padded", "points.safetensors"), PATIENCE, silent
-    )
-    assert report.verdict == "divergent"
-    (broken,) = report.broken
-    assert broken.point == "ragged"  # where nothing is masked they are the same
-    assert broken.quantities == ["value", "gradient/clip", "gradient/logps"]
-    assert (broken.rows, broken.of) == ([1], 4)  # the first row that is padded
-    assert "1 of 4 rows suffice: 1" in "\n".join(report.lines())
+def test_a_planted_mask_error_is_found(folder: Path) -> None:
+    with pytest.raises(AssertionError) as failed:
+        assert_same(
+            f"{folder}/mine_torch.py:grpo",
+            f"{folder}/mine_jax.py:padded",
+            points=f"{folder}/points.safetensors",
+            timeout=PATIENCE,
+        )
+    lines = str(failed.value).splitlines()
+    # Where nothing is masked they are the same; row 1 is the first that is padded.
+    assert lines[0] == "divergent: parts at 1 of 2 points, in value, gradient/clip, gradient/logps"
+    assert lines[1].startswith("value at ragged (float64): A ")
+    assert "ragged: value, gradient/clip, gradient/logps; 1 of 4 rows suffice: 1" in lines
 
 
 def test_a_gradient_to_what_is_frozen_is_found(pair: Callable[..., Pair]) -> None:
@@ -169,7 +177,7 @@ def test_numpy_functions_at_points_that_a_function_makes(
     report = compare_functions(
         pair("numpy.py:mean", f"numpy.py:{right}", "mine_numpy.py:points"), PATIENCE, silent
     )
-    assert report.verdict == verdict, report.lines()
+    assert report.verdict == verdict, pair_failure(report)
     assert report.points == 3
     assert [b.point for b in report.broken] == (["point 2"] if verdict == "divergent" else [])
     assert any("no gradients" in note for note in report.notes)
@@ -214,3 +222,23 @@ def test_unusable_points_are_refused(
             pair("numpy.py:mean", "numpy.py:mean", points, **options), PATIENCE, silent
         )
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([0.0, np.nan], "x[1]: got nan; expected a number within float32"),
+        (np.nan, "x: got nan; expected a number within float32"),
+        ([[1e39]], "x[0, 0]: got 1e+39; expected a number within float32"),
+        (["a"], "x: got <U1; expected real numbers, integers or booleans"),
+        ([1j], "x: got complex128; expected real numbers, integers or booleans"),
+    ],
+)
+def test_inputs_that_judge_nothing_are_refused(value: object, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        prepared("x", value)
+    assert str(refused.value) == message
+
+
+def test_an_infinite_mask_is_an_input() -> None:
+    assert prepared("x", [0.0, -np.inf]).tolist() == [0.0, -np.inf]

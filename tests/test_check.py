@@ -223,6 +223,19 @@ CONVENTIONS = {
         "reinforce",
         Convention(policy="logps"),
     ),
+    # Its reference is taken for logits, and so normalised once more.
+    "categoricals": (
+        """
+        def categoricals(logits, actions, advantages, reference, beta):
+            policy, held = (
+                torch.distributions.Categorical(logits=values) for values in (logits, reference)
+            )
+            kl = torch.distributions.kl_divergence(policy, held)
+            return beta * kl - (policy.log_prob(actions) * advantages).mean()
+        """,
+        "reinforce",
+        Convention(detached=True),
+    ),
     "mask_lost": (
         """
         def mask_lost(logps, old_logps, advantages, clip, mask):
@@ -323,6 +336,14 @@ def test_training_in_step_and_trajectory_mode() -> None:
         (
             Target("a.b:f", "dpo", convention=Convention(constants={"clip": 1.0})),
             "--constant: got 'clip'; expected beta for dpo",
+        ),
+        (
+            Target("a.b:f", "ppo", within={"advantages": (0.0, 1.0)}),
+            "within: got 'advantages'; expected beta or clip, as ppo has",
+        ),
+        (
+            Target("a.b:f", "ppo", within={"clip": (5.0, 6.0)}),
+            "within: got {'clip': (5.0, 6.0)}; expected ranges in which probes lie",
         ),
         (
             Target("a.b:f", "ppo", convention=Convention(constants={"beta": -1.0})),

@@ -643,6 +643,21 @@ RUN = ["run", "--out", "out"]
         (["run", "--out", "a-file", "dpo.toml"], "--out: got a-file, which is not a folder"),
         (["run", "--out", "a-file/x", "dpo.toml"], "--out: got a-file/x, which is not a folder"),
         (["run", "--out", "cluttered", "dpo.toml"], "cluttered/traces, which is not a folder"),
+        (["run", "--out", ""], "--out.*got ''; expected a folder.*--help"),
+        (["demo", "--out", ""], "--out.*got ''; expected a folder.*--help"),
+        (
+            ["check", "f.py:f", "--objective", "dpo", "--repro", "a-file/x"],
+            "--repro: got a-file/x; expected a file in a folder that can be written",
+        ),
+        (["check", "f.py:f", "--objective", "dpo", "--repro", "."], "--repro: got .; expected"),
+        (["faults", "--figure", "a-file/x.svg"], "--figure: got a-file/x.svg; expected a file"),
+        (["check"], "--objective or --against: missing; expected one of the two, or"),
+        (["check", "f.py:f", "--sign", "objective"], "--objective or --against: missing"),
+        (["check", "--objective", "dpo"], "TARGET: missing; expected package.module:function"),
+        (
+            ["check", "f.py:f", "--objective", "dpo", "--against", "g.py:f"],
+            "--objective and --against: got both; expected one of the two",
+        ),
         (["run", "--timeout", "inf"], "got inf; expected a finite number of seconds"),
         (["run", "--timeout", "nan"], "--timeout"),
         ([*RUN, "--allow-noisy", "*"], "--reason: missing; expected together with --allow-noisy"),
@@ -692,6 +707,27 @@ def test_no_arguments_is_help_and_bad_usage(tmp_path: Path) -> None:
     ran = parity(cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: parity" in ran.err
+
+
+def test_an_interruption_while_it_still_loads_is_one_too() -> None:
+    """The import of the command line itself is interrupted."""
+    source = """
+        import sys
+
+        class Interrupting:
+            def find_spec(self, name, path=None, target=None):
+                if name == "cli.main":
+                    raise KeyboardInterrupt
+
+        sys.meta_path.insert(0, Interrupting())
+        from cli.start import main
+
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "parity: interrupted\n")
 
 
 def test_the_exit_code_survives_an_unwritable_terminal(bad: Path) -> None:

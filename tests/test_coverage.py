@@ -84,6 +84,43 @@ def test_a_deleted_probe_makes_the_verdict_inconclusive(
     assert missing == [(objective, cell)]
 
 
+@pytest.mark.parametrize(
+    ("ratio", "part"),  # posttraining-04 clips at 0.2; far is beyond twice that
+    [
+        (0.55, "far below"),
+        (0.65, "just below"),
+        (0.81, "inside"),
+        (1.19, "inside"),
+        (1.35, "just above"),
+        (1.45, "far above"),
+    ],
+)
+def test_a_sample_update_is_in_one_cell(trace_of, problems, ratio, part):
+    run = trace_of("posttraining-04", "torch")
+    ratios = run.quantities["ppo/ratios"]
+    moved = replace(ratios, values=np.full_like(ratios.values, ratio))
+    other = replace(run, quantities={**run.quantities, "ppo/ratios": moved})
+    coverage = cover(problems["posttraining-04"], {"torch": other}, [], {})
+    counts = {c.cell: c.run["torch"] for c in coverage.cells if c.objective == "ppo" and c.run}
+    assert {cell.partition("ratio ")[2] for cell, count in counts.items() if count} == {part}
+    assert sum(counts.values()) == ratios.values.size
+
+
+@pytest.mark.parametrize(
+    ("margin", "cell"),
+    [(-25, "z < -20"), (-15, "-20 <= z < 0"), (15, "0 <= z < 20"), (25, "z >= 20")],
+)
+def test_a_margin_is_in_one_cell(trace_of, problems, margin, cell):
+    problem, run = problems["posttraining-05"], trace_of("posttraining-05", "torch")
+    margins = run.quantities["dpo/margins"]
+    values = np.full_like(margins.values, margin / problem.dpo.beta)
+    other = replace(
+        run, quantities={**run.quantities, "dpo/margins": replace(margins, values=values)}
+    )
+    counts = {c.cell: c.run["torch"] for c in cover(problem, {"torch": other}, [], {}).cells}
+    assert {name: count for name, count in counts.items() if count} == {cell: values.size}
+
+
 def test_every_implementation_must_go_through_a_branch(trace_of, problems, evaluate):
     problem = problems["posttraining-05"]
     (grid,) = grids_of(problem)

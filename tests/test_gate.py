@@ -384,6 +384,33 @@ def test_no_mutilated_run_matches(case_of: Callable[..., Case], name: str) -> No
             assert report.blamed == ["torch"], (quantity, what)
             reasons = {c.reason for c in report.comparisons if c.quantity == quantity}
             assert any("torch" in reason for reason in reasons), (quantity, what)
+            steps = [c for c in report.comparisons if c.mode == "step" and c.left == "torch"]
+            assert {c.verdict for c in steps} == {"inconclusive"}, (quantity, what)
+
+
+def test_an_invariant_alone_turns_the_gate_red(case_of: Callable[..., Case]) -> None:
+    """One ULP is allowed everywhere but where ratios are exactly 1."""
+    case = replace(case_of("ppo"), grids=(), evaluations={})
+    trace = case.traces["torch"]
+    ratios = trace["ppo/ratios"].copy()
+    ratios[-1, 0, -1] = np.nextafter(np.float32(1), np.float32(2))
+    moved = with_values(trace, "ppo/ratios", ratios)
+    report = gate.judge(
+        replace(
+            case,
+            traces={**case.traces, "torch": moved},
+            steps={
+                **case.steps,
+                "torch": gate.rederive(case.problem, case.samples, moved, "float32"),
+            },
+        )
+    )
+    assert {c.verdict for c in report.comparisons} == {"match"}
+    failed = [i for i in report.invariants if i.verdict != "match"]
+    assert [(i.name, i.verdict) for i in failed] == [
+        ("ppo/ratios exactly 1 at the first epoch", "divergent")
+    ]
+    assert (report.verdict, report.blamed) == ("divergent", ["torch"])
 
 
 @pytest.mark.parametrize("name", ["ppo", "dpo", "reinforce"])

@@ -67,10 +67,24 @@ def test_every_replica_sums_in_an_order_of_its_own() -> None:
     orders = Luck(3).order(50)
     assert orders.shape == (noise.REPLICAS, 50)
     np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(50), (noise.REPLICAS, 1)))
-    assert len(np.unique(orders, axis=0)) == noise.REPLICAS
+    assert len(np.unique(orders, axis=0)) == noise.REPLICAS - 2  # the data's order, and back, twice
     luck = Luck(3)
     sums = np.asarray(luck.lift(np.array([2.0**24, -(2.0**24), *[1.0] * 30])).sum(-1))
     assert len(np.unique(sums)) > 10  # 2²⁴ + 1 is 2²⁴ in float32: the order decides
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_terms_in_order_of_size_are_allowed_for_as_they_are_added(turn: int) -> None:
+    """Sorted data pile up and come down again; orders at random hardly ever do."""
+    random = np.random.default_rng(12)
+    worst = 0.0
+    for _ in range(20):
+        terms = np.sort(random.normal(size=2048)).astype(np.float32)
+        exact = float(np.sum(terms, dtype=np.float64))
+        sums = np.asarray(Luck().lift(terms.astype(np.float64)).sum(-1))
+        honest = float(np.cumsum(terms[::turn], dtype=np.float32)[-1])  # one by one
+        worst = max(worst, abs(honest - exact) / float(np.abs(sums - exact).max()))
+    assert worst < noise.MULTIPLE
 
 
 def test_design_asks_for_at_least_32_replicas_and_a_multiple_of_3() -> None:

@@ -1,0 +1,347 @@
+"""What machines read: JUnit's XML against its schema, GitHub's commands, a step's summary."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import xmlschema
+import yaml
+
+from parity.comparison import ORACLE, Comparison, Verdict, compare
+from parity.convention import Convention
+from parity.coverage import Cell, Coverage
+from parity.faults import Outcome, catalogue
+from parity.invariants import Invariant
+from parity.judging import CheckReport
+from parity.parting import AgainstReport
+from parity.report import AllowedNoise, LessonReport, Report
+from parity.report.cases import Case, of_each, of_faults, of_run
+from parity.report.github import annotations, summary
+from parity.report.junit import junit
+from parity.trace import Quantity
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
+
+
+def compared(quantity: str, left: float, allowed: float = 0.25, bound: float = 0.5) -> Comparison:
+    """A comparison of two entries with 1.0, the second of which is `left`."""
+    axes = ("update",)
+    return compare(
+        Quantity(quantity, axes, "value", np.array([1.0, left])),
+        Quantity(quantity, axes, "value", np.array([1.0, 1.0])),
+        np.full(2, allowed),
+        mode="step",
+        sides=("torch", ORACLE),
+        bound=np.full(2, bound),
+    )
+
+
+def invariant(verdict: Verdict) -> Invariant:
+    return Invariant(
+        name="reference unchanged",
+        implementation="torch",
+        verdict=verdict,
+        checked=int(verdict != "inconclusive"),
+        reason="nothing was recorded" if verdict == "inconclusive" else "",
+    )
+
+
+def coverage(exercised: int) -> Coverage:
+    cell = Cell(objective="dpo", cell="margin above 0", run={"torch": exercised}, probes={})
+    return Coverage(cells=[cell], exercised=exercised, by_run=exercised)
+
+
+def lesson(verdict: Verdict, *comparisons: Comparison, **others: object) -> LessonReport:
+    return LessonReport(
+        lesson="a <lesson> & more",
+        verdict=verdict,
+        dtype="float32",
+        problem_digest="",
+        comparisons=list(comparisons),
+        **others,  # type: ignore[arg-type]  # by name
+    )
+
+
+def report(*lessons: LessonReport, noise: AllowedNoise | None = None) -> Report:
+    verdict = lessons[0].verdict
+    return Report(verdict=verdict, environment={}, allowed_noise=noise, lessons=list(lessons))
+
+
+def parsed(cases: list[Case]) -> ElementTree.Element:
+    """A valid document, whose counts are those of its cases."""
+    text = junit(cases)
+    SCHEMA.validate(text)
+    root = ElementTree.fromstring(text)
+    for element in (root, *root.iter("testsuite")):
+        for attribute, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
+            assert int(element.attrib[attribute]) == len(list(element.iter(tag)))
+    return root
+
+
+def results(cases: list[Case]) -> dict[str, str]:
+    """Name of a test case to its result: none, or the tag and type of what stands in it."""
+    found = {}
+    for case in parsed(cases).iter("testcase"):
+        inside = [child for child in case if child.tag in ("failure", "error", "skipped")]
+        found[case.attrib["name"]] = "".join(f"{c.tag} {c.attrib['type']}" for c in inside)
+    return found
+
+
+def test_a_run_is_one_case_a_quantity_an_invariant_and_the_coverage() -> None:
+    cases = of_run(
+        report(
+            lesson(
+                "divergent",
+                compared("dpo/loss", 1.125),
+                compared("dpo/loss", 1.0),
+                compared("dpo/gradient", 1.375),  # outside 0.25, inside 0.5
+                compared("dpo/margins", 3.0),
+                compared("dpo/logits", np.nan),
+                invariants=[invariant("inconclusive"), invariant("match")],
+                coverage=coverage(0),
+            )
+        )
+    )
+    assert results(cases) == {
+        "dpo/loss": "",
+        "dpo/gradient": "failure noisy",
+        "dpo/margins": "failure divergent",
+        "dpo/logits": "failure divergent",
+        "invariant: reference unchanged": "error inconclusive",
+        "coverage": "error inconclusive",
+    }
+    messages = {case.name: case.message for case in cases}
+    assert messages["dpo/margins"] == (
+        "dpo/margins[1] (step): torch 3.0, oracle 1.0; difference 2, allowed 0.25, ratio 8.00"
+    )
+    assert messages["coverage"] == "not exercised: dpo, margin above 0"
+    assert messages["invariant: reference unchanged"] == "torch: nothing was recorded"
+
+
+@pytest.mark.parametrize(
+    "unjudged",
+    [
+        Report(verdict="inconclusive", environment={}, lessons=[]),
+        report(lesson("inconclusive", reason="torch: crashed")),
+    ],
+)
+def test_no_judgement_is_an_error_and_never_an_empty_pass(unjudged: Report) -> None:
+    root = parsed(of_run(unjudged))
+    assert int(root.attrib["errors"]) == int(root.attrib["tests"]) == 1
+    (line,) = annotations(of_run(unjudged), "inconclusive: x")[-1:]
+    assert line.startswith("::error ")
+
+
+def test_everything_passes_where_everything_matches() -> None:
+    good = report(
+        lesson(
+            "match",
+            compared("dpo/loss", 1.0),
+            invariants=[invariant("match")],
+            coverage=coverage(1),
+        )
+    )
+    assert set(results(of_run(good)).values()) == {""}
+    assert annotations(of_run(good), "match: 1 quantity") == [
+        "::notice title=parity::match: 1 quantity"
+    ]
+
+
+def test_accepted_noise_passes_and_repeats_the_reason() -> None:
+    noise = AllowedNoise(pattern="dpo/g*", reason="known order", quantities=["dpo/gradient"])
+    cases = of_run(report(lesson("match", compared("dpo/gradient", 1.375)), noise=noise))
+    assert cases == [
+        Case("a <lesson> & more", "dpo/gradient", "match", "noise accepted: known order")
+    ]
+    assert "known order" in junit(cases)
+    wider = compared("dpo/gradient", 3.0)  # beyond the bound: not noise
+    assert results(of_run(report(lesson("divergent", wider), noise=noise))) == {
+        "dpo/gradient": "failure divergent"
+    }
+
+
+def checked(fault: str = "", *comparisons: Comparison) -> CheckReport:
+    return CheckReport(
+        verdict="divergent",
+        target="mylib.losses:loss",
+        objective="dpo",
+        framework="torch",
+        signature="",
+        matched={},
+        convention=Convention(),
+        fault=fault,
+        lessons=[lesson("divergent", *comparisons)] if comparisons else [],
+    )
+
+
+def test_functions_and_pairs_have_cases_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = AgainstReport(
+        verdict="divergent",
+        sentence="parts",
+        left="a.py:f",
+        right="b.py:f",
+        frameworks=["torch", "jax"],
+        signatures=["", ""],
+        points=1,
+        differentiated=[],
+        comparisons=[compared("value", 3.0)],
+    )
+    cases = of_each([checked("raised ValueError"), checked("", compared("dpo/loss", 3.0)), pair])
+    assert [(case.suite, case.name, case.verdict) for case in cases] == [
+        ("mylib.losses:loss", "call", "divergent"),
+        ("mylib.losses:loss (float32)", "dpo/loss", "divergent"),
+        ("a.py:f against b.py:f", "value", "divergent"),
+    ]
+    parsed(cases)
+    # An annotation points at the function, where its file is known.
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "mylib/losses.py").write_text("import math\n\n\ndef loss():\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    first, _, third, last = annotations(cases, "divergent: 0 of 3")
+    assert first == (
+        "::error title=mylib.losses%3Aloss%3A call,file=mylib/losses.py,line=4::raised ValueError"
+    )
+    assert third.startswith("::error title=a.py%3Af against b.py%3Af%3A value::value[1] (step)")
+    assert last == "::error title=parity::divergent: 0 of 3"
+
+
+def test_faults_have_a_case_in_each_framework() -> None:
+    planted = next(fault for fault in catalogue().fault if not fault.equivalent)
+    missed = Outcome(planted, "jax", lesson("match", compared("dpo/loss", 1.0)), ())
+    (case,) = of_faults([missed])
+    assert (case.suite, case.name, case.verdict) == ("faults in jax", planted.name, "divergent")
+    assert planted.first in case.message
+    honest = planted.__class__(
+        name="same", objective="dpo", sentence="", equation="", source="", equivalent=True
+    )
+    (case,) = of_faults([missed._replace(fault=honest)])
+    assert (case.verdict, case.message) == ("match", "")
+
+
+HOSTILE = "\x1b[31m\x00 <b>&\"' ]]> % ::error::x\r\n, :é\ud800"
+
+
+def test_no_text_breaks_a_format() -> None:
+    cases = [Case(HOSTILE, HOSTILE, "divergent", HOSTILE), Case("s", "n", "noisy", HOSTILE)]
+    root = parsed(cases)
+    assert len(root) == 2
+    for line in annotations(cases, HOSTILE):
+        assert len(line.splitlines()) == 1
+        assert line.startswith("::error title=")
+        title = line.removeprefix("::error title=").partition("::")[0]
+        assert not {":", ","} & set(title)
+    table = summary(cases, HOSTILE)
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 2 + 2 + 2  # two tables, each with a head of two lines
+    assert not any("<b>" in line.replace("\\<", "") for line in rows)
+
+
+def test_github_shows_ten_lines_and_counts_the_rest() -> None:
+    cases = [Case("s", f"q{n}", "noisy", "m") for n in range(30)]
+    cases.append(Case("s", "worst", "divergent", "m"))
+    lines = annotations(cases, "divergent: closing")
+    assert len(lines) == 10
+    assert "worst" in lines[0]
+    assert lines[-1] == "::error title=parity::divergent: closing (22 more quantities are no match)"
+    assert summary(cases, "").count("| noisy |") == 30
+
+
+DPO = """
+import torch.nn.functional as F
+
+def loss(chosen_logps, rejected_logps, reference_chosen_logps, reference_rejected_logps, beta):
+    right = reference_chosen_logps - reference_rejected_logps
+    return -F.logsigmoid(beta * (chosen_logps - rejected_logps - REFERENCE)).mean()
+"""
+CONFIGURED = """
+[[tool.parity.targets]]
+target = "losses.py:loss"
+objective = "dpo"
+detached = true
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder with three lines of configuration and a loss with or without its reference."""
+
+    def made(reference: str) -> Path:
+        folder = tmp_path_factory.mktemp("repository")
+        (folder / "losses.py").write_text(DPO.replace("REFERENCE", reference))
+        (folder / "pyproject.toml").write_text(CONFIGURED)
+        return folder
+
+    return made
+
+
+@pytest.mark.parametrize(("reference", "code"), [("right", 0), ("0", 1)])
+def test_the_action_goes_red_and_green(
+    repository: Callable[[str], Path], reference: str, code: int
+) -> None:
+    """The step of action.yml itself, run as GitHub runs it: bash -eo pipefail, inputs in env."""
+    step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]
+    folder = repository(reference)
+    place = folder / "summary.md"
+    ran = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=folder,
+        env={
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "PARITY_COMMAND": "check",
+            "PARITY_ARGUMENTS": "--quick --quiet",
+            "GITHUB_STEP_SUMMARY": str(place),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert all(line.startswith("::") for line in lines)
+    if code:
+        assert lines[0].startswith("::error title=losses.py%3Aloss (float32)%3A dpo/loss,")
+        assert "file=losses.py,line=4::dpo/loss[0] (points, core)" in lines[0]
+        assert "| divergent |" in place.read_text()
+    else:
+        assert lines == [f"::notice title=parity::{lines[0].rpartition('::')[2]}"]
+        assert lines[0].rpartition("::")[2].startswith("match: ")
+
+
+@pytest.mark.parametrize("wanted", ["junit", "github"])
+def test_a_command_that_ends_without_a_verdict_says_so_to_machines(
+    tmp_path: Path, wanted: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(CONFIGURED)  # and no losses.py
+    ran = subprocess.run(
+        [Path(sys.executable).parent / "parity", "check", "--format", wanted],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1].startswith("parity: TARGET: losses.py: no such file")
+    if wanted == "junit":
+        SCHEMA.validate(ran.stdout)
+        assert "no such file" in ran.stdout
+    else:
+        assert ran.stdout.startswith("::error title=parity%3A check::TARGET: losses.py: no such")
+
+
+def test_an_unknown_command_of_the_action_is_refused() -> None:
+    step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]
+    ran = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]],
+        env={"PATH": "/usr/bin:/bin", "PARITY_COMMAND": "rm", "PARITY_ARGUMENTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout[:23]) == (2, "::error title=parity::c")
