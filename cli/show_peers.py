@@ -42,7 +42,7 @@ def cases(report: PeersReport) -> list[Case]:
             f"{peer.peer} {peer.version}".strip(),
             f"{peer.objective} ({peer.function})",
             peer.counted,
-            "; ".join([peer.verdict, *peer.remarks]),
+            "; ".join([*([] if peer.verdict == peer.counted else [peer.verdict]), *peer.remarks]),
         )
         for peer in report.peers
     ]

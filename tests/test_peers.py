@@ -142,6 +142,16 @@ def test_a_library_that_cannot_be_loaded_has_failed() -> None:
     assert report.verdict == "inconclusive"
 
 
+def test_a_library_whose_process_dies_has_failed(tmp_path: Path) -> None:
+    path = tmp_path / "dies.py"
+    path.write_text("import os\ndef f(logits, beta): os._exit(7)\n")
+    adapter = msgspec.structs.replace(HERE.adapter[0], call=f"{path}:f")
+    peer = msgspec.structs.replace(HERE, adapter=(adapter, GHOST.adapter[0]))
+    report = check_peers([peer], PATIENCE, silent, quick=True)
+    assert [row.verdict for row in report.peers] == ["failed", "failed"]
+    assert "crashed with exit code 7" in report.peers[0].remarks[0]
+
+
 def parity(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "cli.main", *words],

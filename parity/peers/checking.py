@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.against import compare_functions
 from parity.backends import Progress
-from parity.checks import OBJECTIVES, Target, check_all
+from parity.checks import DTYPES, OBJECTIVES, Target, check_all
 from parity.comparison import Comparison, Number, Verdict, number, worst_verdict
 from parity.deriving import InputsHeader
 from parity.errors import BackendError, InputError
@@ -206,13 +206,12 @@ def _held_apart(
     difference: Difference, report: CheckReport, check: CheckReport
 ) -> tuple[bool, str]:
     """Whether a function does what was declared at the states held apart; and what it does."""
-    there, others = _losses(report), _losses(check)
-    states = sum(c.shape[0] for c in there[: len(there) // 2])
-    total = states + sum(c.shape[0] for c in others[: len(others) // 2])
     ranges = " and ".join(f"{name} from {low:g} on" for name, low in difference.apart.items())
-    place = f"{states} of {total} states held apart ({ranges})"
     if report.fault:
-        return False, f"{place}: {report.fault}"
+        return False, f"states held apart ({ranges}): {report.fault}"
+    there = _losses(report)
+    states, others = (sum(c.shape[0] for c in _losses(r)) // len(DTYPES) for r in (report, check))
+    place = f"{states} of {states + others} states held apart ({ranges})"
     if report.verdict == "match":
         return True, f"{place}: it does not differ there"
     # A comparison names its worst state only: that speaks for all where there is but one.
@@ -242,7 +241,7 @@ def _measured(check: CheckReport) -> str:
 
 
 def _against_documented(adapter: Adapter, timeout: float, progress: Progress) -> AgainstReport:
-    """A function against its documented formula: values and gradients to the policy."""
+    """A function against its documented formula: values and gradients at the core of the grid."""
     objective = OBJECTIVES[adapter.objective]
     grid = next(grid for grid in core() if grid.objective == objective)
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
@@ -253,5 +252,6 @@ def _against_documented(adapter: Adapter, timeout: float, progress: Progress) ->
             for key, values in grid.inputs.items()
         }
         write_arrays(path, InputsHeader(grid.grid), arrays)
-        pair = Pair(adapter.call, adapter.documented, str(path), gradients=("logits",))
+        variable = next(iter(grid.inputs))  # logits, or weights
+        pair = Pair(adapter.call, adapter.documented, str(path), gradients=(variable,))
         return compare_functions(pair, timeout, progress)
