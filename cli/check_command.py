@@ -172,7 +172,7 @@ def check(
     Exit codes: 0 match; 1 the function is at fault, in its values or otherwise; 2 it cannot be
     called as asked; 3 its process died or did not answer in time; 130 interrupted.
     """
-    from cli import peers_command, show_cases, show_check
+    from cli import peers_command, show_cases, show_check, styles
     from parity.checks import Target
     from parity.errors import InputError
     from parity.files import write_whole
@@ -233,7 +233,7 @@ def check(
     if output_format is Format.TEXT:
         show_check.as_text(reports, repro, quiet=quiet)
     elif output_format is Format.JSON:
-        show_check.as_json(reports if not (objective or against) else reports[0])
+        styles.as_json(reports if not (objective or against) else reports[0])
     else:
         show_cases.show(of_each(reports), show_check.closing(reports), output_format)
     return 0 if reports and all(report.verdict == "match" for report in reports) else 1

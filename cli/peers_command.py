@@ -60,7 +60,7 @@ def judge(
         InputError: no such library, or it has no such objective.
         BackendError: it is not installed.
     """
-    from cli import progress, show_cases, show_check, show_peers
+    from cli import progress, show_cases, show_peers, styles
     from parity.peers import chosen, require
     from parity.peers.checking import check_peers
 
@@ -71,7 +71,7 @@ def judge(
     if output_format is Format.TEXT:
         show_peers.as_text(report, full=full, quiet=quiet)
     elif output_format is Format.JSON:
-        show_check.as_json(report)
+        styles.as_json(report)
     else:
         closing = f"{report.verdict}: {report.closing}"
         show_cases.show(show_peers.cases(report), closing, output_format)

@@ -69,7 +69,7 @@ def run(
     Exit codes: 0 match; 1 divergent, inconclusive or noisy; 2 bad usage or input; 3 a backend or
     parity itself failed; 130 interrupted.
     """
-    from cli import progress, show, show_cases
+    from cli import progress, show, show_cases, styles
     from parity.errors import InputError
     from parity.problem import lessons, load_problem
     from parity.report import AllowedNoise
@@ -108,7 +108,7 @@ def run(
                 meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
             )
     if output_format is Format.JSON:
-        show.report_json(finished.report)
+        styles.as_json(finished.report)
     elif output_format is Format.TEXT:
         show.report_text(finished, out, quiet=quiet)
     else:

@@ -1,16 +1,14 @@
 """What a run prints: a table a lesson, then one closing line."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from cli.styles import ratio_table
+from cli.styles import verdict as styled
 from parity.comparison import ORACLE, Comparison, Divergence, worst_verdict
 from parity.report import LessonReport, Report, totals
 from parity.report.words import diagnosed, ratio, short
@@ -18,15 +16,9 @@ from parity.report.words import diagnosed, ratio, short
 if TYPE_CHECKING:
     from parity.runs import Finished
 
-__all__ = ["closing_line", "report_json", "report_text"]
+__all__ = ["closing_line", "report_text"]
 
-_STYLES = {"match": "green", "noisy": "yellow", "inconclusive": "yellow", "divergent": "bold red"}
 _MODES = ("points", "step", "trajectory")
-
-
-def report_json(report: Report) -> None:
-    """Prints the report exactly as `report.json` holds it."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
 
 
 def report_text(finished: "Finished", out: Path, *, quiet: bool) -> None:
@@ -48,7 +40,7 @@ def report_text(finished: "Finished", out: Path, *, quiet: bool) -> None:
             soft_wrap=True,
         )
     verdict, rest = closing_line(report)
-    console.print(f"[{_STYLES[verdict]}]{verdict}[/]: {rest}", soft_wrap=True)
+    console.print(f"{styled(verdict)}: {rest}", soft_wrap=True)
 
 
 def closing_line(report: Report) -> tuple[str, str]:
@@ -69,12 +61,7 @@ def closing_line(report: Report) -> tuple[str, str]:
 
 def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
     console.print(f"[bold]{escape(lesson.lesson)}[/]  {escape(title)}")
-    table = Table(
-        box=SIMPLE_HEAD,
-        caption="largest difference over allowance; above 1.00 is outside",
-        caption_justify="left",
-        pad_edge=False,
-    )
+    table = ratio_table()
     table.add_column("quantity", no_wrap=True)
     table.add_column("values", justify="right")
     for mode in _MODES:
@@ -87,7 +74,7 @@ def _print_lesson(console: Console, lesson: LessonReport, title: str) -> None:
             name,
             f"{sum(c.compared for c in mine):,}",
             *(_cell([c for c in mine if c.mode == mode]) for mode in _MODES),
-            f"[{_STYLES[verdict]}]{verdict}[/]",
+            styled(verdict),
         )
     console.print(table)
     if lesson.samples_note:

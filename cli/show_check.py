@@ -1,14 +1,13 @@
 """What `parity check` prints: what was found, where first, what it resembles; one closing line."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from cli.styles import ratio_table, say
+from cli.styles import verdict as styled
 from parity.comparison import worst_verdict
 from parity.judging import CheckReport
 from parity.parting import AgainstReport
@@ -17,9 +16,7 @@ from parity.report import totals, words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["as_json", "as_text", "closing"]
-
-_STYLES = {"match": "green", "noisy": "yellow", "inconclusive": "yellow", "divergent": "bold red"}
+__all__ = ["as_text", "closing"]
 
 
 def as_text(
@@ -32,18 +29,13 @@ def as_text(
             _function(console, report, repro)
         elif not quiet and isinstance(report, AgainstReport):
             for line in (*words.about_pair(report), *words.pair_failure(report)):
-                _say(console, line)
+                say(console, line)
         _close(console, report.verdict, _rest(report))
         if not quiet and len(reports) > 1:
             console.print()
     if len(reports) > 1:
         verdict, _, rest = closing(reports).partition(": ")
         _close(console, verdict, rest)
-
-
-def as_json(value: object) -> None:
-    """Prints one judgement, or a list of them."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
 
 
 def closing(reports: "Sequence[CheckReport | AgainstReport]") -> str:
@@ -60,9 +52,9 @@ def _rest(report: "CheckReport | AgainstReport") -> str:
 
 
 def _function(console: Console, checked: CheckReport, repro: Path | None) -> None:
-    _say(console, f"{checked.target}  {checked.signature}")
+    say(console, f"{checked.target}  {checked.signature}")
     matched = ", ".join(f"{theirs} = {ours}" for theirs, ours in checked.matched.items())
-    _say(console, f"{checked.framework}, {checked.objective}: {matched}")
+    say(console, f"{checked.framework}, {checked.objective}: {matched}")
     if checked.lessons:
         console.print(_table(checked))
     for line in (
@@ -70,30 +62,21 @@ def _function(console: Console, checked: CheckReport, repro: Path | None) -> Non
         *words.check_failure(checked),
         *words.check_behaviour(checked),
     ):
-        _say(console, line)
+        say(console, line)
     if checked.repro and repro:
-        _say(console, f"smallest failing input: {repro}")
+        say(console, f"smallest failing input: {repro}")
     elif checked.repro:
-        _say(console, f"smallest failing input:\n\n{checked.repro}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, soft_wrap=True)
+        say(console, f"smallest failing input:\n\n{checked.repro}")
 
 
 def _close(console: Console, verdict: str, rest: str) -> None:
-    console.print(f"[{_STYLES[verdict]}]{verdict}[/]", end=": ")
-    _say(console, rest)
+    console.print(styled(verdict), end=": ")
+    say(console, rest)
 
 
 def _table(checked: CheckReport) -> Table:
     """Quantities by dtype: the largest difference over the allowance, and where it is outside."""
-    table = Table(
-        box=SIMPLE_HEAD,
-        caption="largest difference over allowance; above 1.00 is outside",
-        caption_justify="left",
-        pad_edge=False,
-    )
+    table = ratio_table()
     table.add_column("quantity", no_wrap=True)
     table.add_column("mode")
     for lesson in checked.lessons:
@@ -109,5 +92,5 @@ def _table(checked: CheckReport) -> Table:
             cells.append(words.ratio(totals(mine).ratio) if any(c.worst for c in mine) else "-")
             verdicts.append(worst_verdict(c.verdict for c in mine))
         verdict = worst_verdict(verdicts)
-        table.add_row(quantity, mode, *cells, f"[{_STYLES[verdict]}]{verdict}[/]")
+        table.add_row(quantity, mode, *cells, styled(verdict))
     return table

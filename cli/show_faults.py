@@ -1,13 +1,12 @@
 """What `parity faults` prints: the catalogue, or who caught what."""
 
-import sys
 from collections.abc import Sequence
 
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from cli import styles
 from parity.faults import LAYERS, Fault, Outcome
 
 __all__ = ["as_json", "closing", "listing", "matrix"]
@@ -75,7 +74,7 @@ def as_json(outcomes: Sequence[Outcome]) -> None:
         }
         for outcome in outcomes
     ]
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    styles.as_json(found)
 
 
 def closing(outcomes: Sequence[Outcome]) -> str:

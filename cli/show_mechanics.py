@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from cli import styles
 from parity.comparison import Number
 from parity.errors import InputError
 from parity.mechanics import Cell, Mechanic, Shown
@@ -21,7 +22,7 @@ _NAMES = {"jax": "JAX", "torch": "PyTorch"}
 def listing(mechanics: Sequence[Mechanic], *, as_json: bool) -> None:
     """Prints name and title of each mechanic; as JSON, its question too."""
     if as_json:
-        _print_json([_asked(mechanic) for mechanic in mechanics])
+        styles.as_json([_asked(mechanic) for mechanic in mechanics])
         return
     console = Console(highlight=False)
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -87,7 +88,7 @@ def table(shown: Shown) -> None:
 
 def tables_json(tables: Sequence[Shown]) -> None:
     """Prints tables as a JSON array."""
-    _print_json(
+    styles.as_json(
         [
             _asked(shown.mechanic)
             | {
@@ -107,10 +108,6 @@ def _asked(mechanic: Mechanic) -> dict[str, Any]:
     return {
         name: getattr(mechanic, name) for name in ("name", "title", "question", "options", "answer")
     }
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
 
 
 def _how_judged(shown: Shown) -> str:

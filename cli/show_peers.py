@@ -1,17 +1,15 @@
 """What `parity peers` prints: one row a function, what it does otherwise, one closing line."""
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from cli import show_check
+from cli.styles import ratio_table, say, verdict
 from parity.peers.checking import PeerReport, PeersReport
 from parity.report import words
 from parity.report.cases import Case
 
 __all__ = ["as_text", "cases"]
-
-_STYLES = {"match": "green", "convention": "green", "divergent": "bold red"}
 
 
 def as_text(report: PeersReport, *, full: bool, quiet: bool) -> None:
@@ -31,8 +29,8 @@ def as_text(report: PeersReport, *, full: bool, quiet: bool) -> None:
         console.print(_table(report))
         for peer in report.peers:
             _notes(console, peer)
-    console.print(f"[{_STYLES.get(report.verdict, 'yellow')}]{report.verdict}[/]", end=": ")
-    _say(console, report.closing)
+    console.print(verdict(report.verdict), end=": ")
+    say(console, report.closing)
 
 
 def cases(report: PeersReport) -> list[Case]:
@@ -49,12 +47,7 @@ def cases(report: PeersReport) -> list[Case]:
 
 
 def _table(report: PeersReport) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD,
-        caption="worst: largest difference over allowance; above 1.00 is outside",
-        caption_justify="left",
-        pad_edge=False,
-    )
+    table = ratio_table("worst: largest difference over allowance; above 1.00 is outside")
     for column in ("peer", "version", "objective", "function", "verdict"):
         table.add_column(column, no_wrap=True)
     table.add_column("worst", justify="right", no_wrap=True)
@@ -65,7 +58,7 @@ def _table(report: PeersReport) -> Table:
             peer.version or "-",
             peer.objective,
             peer.function,
-            f"[{_STYLES.get(peer.verdict, 'yellow')}]{peer.verdict}[/]",
+            verdict(peer.verdict),
             worst,
         )
     return table
@@ -77,12 +70,8 @@ def _notes(console: Console, peer: PeerReport) -> None:
         return
     console.print(f"[bold]{peer.peer}, {peer.function}[/]")
     for remark in peer.remarks:
-        _say(console, f"  measured: {remark}")
+        say(console, f"  measured: {remark}")
     for difference in peer.differences:
-        _say(console, f"  - {difference.sentence}")
+        say(console, f"  - {difference.sentence}")
         console.print(f"    {difference.source}", style="dim", markup=False, soft_wrap=True)
     console.print()
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, soft_wrap=True)
