@@ -38,13 +38,12 @@ def mechanics(
     turns = [[mechanic] for mechanic in selected] if ask else [selected]
     tables = []
     for turn in turns:
-        if ask:
-            show_mechanics.question(turn[0])
+        said = show_mechanics.question(turn[0]) if ask else ""
         with progress.display(["oracle", "jax", "torch"], quiet=as_json) as stage:
             shown = list(show(turn, timeout, stage))
         if not as_json:
             for each in shown:
-                show_mechanics.table(each)
+                show_mechanics.table(each, said)
         tables += shown
     if as_json:
         show_mechanics.tables_json(tables)

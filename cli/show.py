@@ -37,10 +37,10 @@ def report_text(finished: "Finished", out: Path, *, quiet: bool) -> None:
             f"{out / 'report.json'}"
             + (f", figures/: {', '.join(written)}" if written else ", no figures"),
             markup=False,
-            soft_wrap=True,
+            soft_wrap=not console.is_terminal,  # a person reads words, a program one line
         )
     verdict, rest = closing_line(report)
-    console.print(f"{styled(verdict)}: {rest}", soft_wrap=True)
+    console.print(f"{styled(verdict)}: {rest}", soft_wrap=not console.is_terminal)
 
 
 def closing_line(report: Report) -> tuple[str, str]:

@@ -54,19 +54,27 @@ def caught(outcome: Outcome, out: Path) -> None:
 
 def _place(first: Divergence) -> str:
     if first.mode == "points":
-        return f"probe point {first.entry.index[0]}"
+        from parity.probes import core
+
+        grid = next(g for g in core() if g.objective == first.quantity.partition("/")[0])
+        return f'probe "{grid.labels[first.entry.index[0]]}"'
     return ", ".join(f"{axis} {position}" for axis, position in first.at.items())
 
 
 def onwards(out: Path, lesson: str) -> None:
     """Names the figure, the reports, and the next commands."""
     console = Console(highlight=False)
-    for place, what in (
+    places = (
         (str(out / "figures" / f"{lesson}.svg"), "the figure: open it in a browser"),
         (str(out / "report.json"), "every comparison of the run"),
         (str(out / "planted.json"), "the judgement of the planted bug"),
-        ("parity mechanics signed-min", "why that bug hides, in numbers"),
+        (
+            "parity mechanics signed-min",
+            "what that bug does, in numbers, and why no curve shows it",
+        ),
         ("parity twins ppo", "both sources, line against line"),
         ("parity faults", "the whole catalogue, planted"),
-    ):
-        console.print(f"   {place:40} {what}", markup=False, soft_wrap=True)
+    )
+    width = max(len(place) for place, _ in places)
+    for place, what in places:
+        console.print(f"   {place:{width}} {what}", markup=False, soft_wrap=True)

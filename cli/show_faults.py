@@ -33,7 +33,8 @@ def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequenc
     table.add_column("ok", no_wrap=True, min_width=3)
     table.caption = (
         "J caught in JAX, T in PyTorch. tw: the twins differ. By the oracle: po at the points, "
-        "st in step mode, tr over the trajectory. in: an invariant."
+        "st in step mode, tr over the trajectory. in: an invariant. Step: rollout,epoch or update; "
+        "points: no step shows it. ok: first quantity, step and blame as the catalogue expects."
     )
     table.caption_justify = "left"
     for fault in faults:

@@ -32,41 +32,57 @@ def listing(mechanics: Sequence[Mechanic], *, as_json: bool) -> None:
     console.print("\nparity mechanics NAME shows one; --ask asks you first.", markup=False)
 
 
-def question(mechanic: Mechanic) -> None:
+def question(mechanic: Mechanic) -> str:
     """Asks, waits for an answer and says whether it is right.
+
+    Returns:
+        That sentence, as rich's markup.
 
     Raises:
         InputError: the input ended without an answer.
     """
     console = Console(highlight=False)
-    console.print(f"[bold]{mechanic.title}[/]")
-    console.print(mechanic.question, markup=False)
+    _ask(console, mechanic)
     for number, option in enumerate(mechanic.options, 1):
         console.print(f"  {number}  {option}", markup=False)
-    numbers = [str(number) for number in range(1, len(mechanic.options) + 1)]
+    last = len(mechanic.options)
+    numbers = [str(number) for number in range(1, last + 1)]
     answer = ""
     while answer not in numbers:
-        sys.stdout.write(f"Your answer (1 to {numbers[-1]}): ")
+        sys.stdout.write(f"Your answer (1 to {last}): ")
         sys.stdout.flush()
-        line = sys.stdin.readline()
+        line = sys.stdin.readline() if sys.stdin else ""  # None where it was closed from outside
         if not line:
             sys.stdout.write("\n")
-            raise InputError(f"answer: got none; expected a number from 1 to {numbers[-1]}")
+            raise InputError(f"answer: got none; expected a number from 1 to {last}")
         answer = line.strip()
         if not sys.stdin.isatty():  # nobody typed a line's end that could be seen
             sys.stdout.write("\n")
+        if answer not in numbers:
+            sys.stdout.write(f"got {answer!r}; expected a number from 1 to {last}\n")
     right = mechanic.answer + 1
-    if answer == str(right):
-        console.print("[green]Right.[/]")
-    else:
-        console.print(f"[yellow]Not so:[/] {right} is right.")
+    said = "[green]Right.[/]"
+    if answer != str(right):
+        said = f"[yellow]Not so:[/] {right} is right."
+    console.print(said)
+    return said
 
 
-def table(shown: Shown) -> None:
-    """Prints question, answer and table of a mechanic, and the sentence to take home."""
-    mechanic, console = shown.mechanic, Console(highlight=False)
+def _ask(console: Console, mechanic: Mechanic) -> None:
     console.print(f"[bold]{mechanic.name}[/]  {mechanic.title}")
     console.print(mechanic.question, style="italic", markup=False)
+
+
+def table(shown: Shown, said: str = "") -> None:
+    """Prints question, table and answer of a mechanic, and the sentence to take home.
+
+    Args:
+        shown: the mechanic.
+        said: what `question` returned, where it was asked before.
+    """
+    mechanic, console = shown.mechanic, Console(highlight=False)
+    if not said:
+        _ask(console, mechanic)
     rows = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     rows.add_column("quantity")
     for name in ("closed form", *(_NAMES[framework] for framework in shown.environment)):
@@ -82,6 +98,8 @@ def table(shown: Shown) -> None:
     console.print(rows)
     for line in filter(None, (mechanic.note, _how_judged(shown))):
         console.print(line, style="dim", markup=False)
+    if said:
+        console.print(said, end=" ")
     console.print(f"The answer: {mechanic.options[mechanic.answer]}", markup=False)
     console.print(f"To take home: {mechanic.lesson}\n", style="bold", markup=False)
 
@@ -139,5 +157,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _short(value: Number | str) -> str:
-    """Seven digits: what float32 holds."""
-    return f"{value + 0.0:.7g}" if isinstance(value, float) else str(value)
+    """Six digits: so many float32 holds of any number."""
+    return f"{value + 0.0:.6g}" if isinstance(value, float) else str(value)

@@ -38,15 +38,15 @@ def _ppo(ppo: PPO) -> Diagram:
         ("Exact baseline", "centres the advantages", "every rollout, with the old policy"),
     )
     return Diagram(
-        title="Five objects, five lifetimes",
+        title="Five objects, three lifetimes",
         prediction=(
             "Two policies are held still while the current one is updated. "
             "Which of them is replaced when new actions are drawn?"
         ),
         reading=(
-            "The old log-probs are: each rollout takes them from the policy that draws it, and its "
-            "updates leave them alone. The reference outlives all rollouts, and so do the scores. "
-            "Over a few actions the baseline is a sum, not an estimate: no critic is trained."
+            "The old policy is: each rollout keeps the log-probs of the policy that draws it, and "
+            "its updates leave them alone. The reference outlives all rollouts, and so do the "
+            "scores. Over a few actions the baseline is a sum, not an estimate: no critic is trained."
         ),
         alt=(
             f"Table of lifetimes. The policy changes at each of {updates} updates; old log-probs "
@@ -95,12 +95,12 @@ def _reinforce(reinforce: REINFORCE) -> Diagram:
     return Diagram(
         title="One gradient pushes, the other holds back",
         prediction=(
-            "The policy feeds three boxes. Through which of them does no gradient return to it?"
+            "The policy feeds four boxes. Through which of them does no gradient return to it?"
         ),
         reading=(
-            "Through the drawn actions. They and their advantages are plain numbers to the "
+            "Through the drawn actions and through the advantages. Both are plain numbers to the "
             "gradient, which reaches the policy through log π(a), and through the KL, taken over "
-            "all actions. The baseline takes noise out of the first and adds no bias to it."
+            "all actions. The baseline moves how far single samples scatter, and adds no bias."
         ),
         alt=(
             "The policy draws actions; their rewards, less the policy's mean reward, are "
@@ -111,22 +111,14 @@ def _reinforce(reinforce: REINFORCE) -> Diagram:
         scope=_SCOPE,
         height=5.7,
         panel=_graph(
-            ("policy", 3.95, 0.8, 5.3, 1.1, "state", "Policy π\nchanges with every update"),
+            ("policy", 4.4, 0.8, 4.4, 1.1, "state", "Policy π\nchanges with every update"),
             ("ref", 8.35, 0.8, 2.7, 1.1, "fixed", "Reference,\nfrozen"),
-            (
-                "actions",
-                2.15,
-                2.75,
-                3.9,
-                1.1,
-                "data",
-                "Actions a drawn from π\nfor each update",
-            ),
+            ("actions", 1.65, 2.75, 3.1, 1.1, "data", "Actions a, drawn\nfor each update"),
             ("kl", 7.35, 2.75, 4.3, 1.1, "data", "KL(π ‖ π_ref)\nover all actions"),
-            ("advantage", 2.15, 4.6, 3.9, 1.1, "data", "A = r(a) − Σ π r,\na number: no gradient"),
+            ("advantage", 2.85, 4.6, 3.4, 1.1, "data", "A = r(a) − Σ π r,\na mere number"),
             ("loss", 5, 6.4, 8, 0.85, "result", "Loss: −mean(A · log π(a)) + β · KL"),
             edges=(
-                "policy>actions policy>kl policy>loss ref>kl "
+                "policy>actions policy>advantage policy>kl policy>loss ref>kl "
                 "actions>advantage advantage>loss kl>loss"
             ),
         ),

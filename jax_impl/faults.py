@@ -40,7 +40,9 @@ def _samples_of(values: Any, reference: Any, actions: Any) -> Any:
 
 _PPO_LOSSES: dict[str, Loss] = {
     "clip-only": ppo_loss_with(terms=lambda rho, a, clip: clipped(rho, clip) * a),
-    "min-lost": ppo_loss_with(terms=lambda rho, a, clip: a * jnp.minimum(rho, clipped(rho, clip))),
+    "min-of-ratios": ppo_loss_with(
+        terms=lambda rho, a, clip: a * jnp.minimum(rho, clipped(rho, clip))
+    ),
     "max-for-min": ppo_loss_with(
         terms=lambda rho, a, clip: jnp.maximum(rho * a, clipped(rho, clip) * a)
     ),

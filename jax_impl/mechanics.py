@@ -46,15 +46,9 @@ def _signed_min(
     advantages: Float[Array, "cell"],
     clip: Float[Array, ""],
 ) -> Rows:
-    only = FAULTS["clip-only"].ppo.loss
-    signed = cells(ppo.ppo_loss, logits, jnp.log(old), actions, advantages, clip)
-    unsigned = cells(only, logits, jnp.log(old), actions, advantages, clip)
-    return {
-        "signed": signed[0],
-        "clip_only": unsigned[0],
-        "signed_push": signed[1],
-        "clip_only_push": unsigned[1],
-    }
+    losses = (ppo.ppo_loss, *(FAULTS[name].ppo.loss for name in ("clip-only", "min-of-ratios")))
+    pushes = [cells(loss, logits, jnp.log(old), actions, advantages, clip)[1] for loss in losses]
+    return {"pushes": jnp.stack(pushes, axis=1).reshape(-1)}
 
 
 def _baseline(

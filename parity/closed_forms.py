@@ -66,19 +66,14 @@ def _clipping(
 def _signed_min(
     logits: Any, old: Any, actions: Any, advantages: Any, clip: Any
 ) -> Iterator[Emission]:
-    for i, term, push in _cells(logits, np.log(old), actions, advantages, clip):
-        yield (i,), {"signed": term, "signed_push": push}
+    for i, _, push in _cells(logits, np.log(old), actions, advantages, clip):
+        yield (3 * i,), {"pushes": push}
     policy = np.exp(oracle.log_softmax(logits))[..., actions]
     ratios = policy / old
     low, high = (1 - clip)[..., None], (1 + clip)[..., None]
-    inside = (low <= ratios) & (ratios <= high)
-    yield (
-        (),
-        {
-            "clip_only": np.minimum(np.maximum(ratios, low), high) * advantages,
-            "clip_only_push": ratios * advantages * (1 - policy) * inside,
-        },
-    )
+    moved = ratios * advantages * (1 - policy)
+    yield (slice(1, None, 3),), {"pushes": moved * ((low <= ratios) & (ratios <= high))}
+    yield (slice(2, None, 3),), {"pushes": moved * (ratios <= high)}
 
 
 def _baseline(logits: Any, scores: Any, constants: Any) -> Iterator[Emission]:

@@ -102,11 +102,14 @@ PRINTED = [
     ("clipping", "A +2, ratio 0.5: push", 0.7),
     ("clipping", "A -2, ratio 1.5: push", -2.1),
     ("clipping", "A -2, ratio 0.5: push", 0.0),
-    # By hand: clip(ρ) A, and no gradient anywhere outside the interval.
-    ("signed-min", "A +2, ratio 0.5: without min", 1.6),
-    ("signed-min", "A -2, ratio 1.5: without min", -2.4),
-    ("signed-min", "A -2, ratio 1.5: push, no min", 0.0),
-    ("signed-min", "A +2, ratio 0.5: push, no min", 0.0),
+    # By hand: clip(ρ) A has no gradient outside the interval; A min(ρ, clip ρ) has one below it.
+    ("signed-min", "A -2, ratio 1.5: push", -2.1),
+    ("signed-min", "A -2, ratio 1.5: push, clip(ρ)·A", 0.0),
+    ("signed-min", "A -2, ratio 1.5: push, A·min(ρ, clip ρ)", 0.0),
+    ("signed-min", "A +2, ratio 0.5: push, clip(ρ)·A", 0.0),
+    ("signed-min", "A +2, ratio 0.5: push, A·min(ρ, clip ρ)", 0.7),
+    ("signed-min", "A -2, ratio 0.5: push", 0.0),
+    ("signed-min", "A -2, ratio 0.5: push, A·min(ρ, clip ρ)", -0.7),
     # Lesson 04, exercise "Verify detached behavior information".
     ("detached", "old log-probs: largest gradient", 0.0),
     ("detached", "advantages: largest gradient", 0.0),

@@ -39,7 +39,7 @@ def _samples_of(values: Any, reference: Any, actions: Any) -> Any:
 
 _PPO_LOSSES: dict[str, Loss] = {
     "clip-only": ppo_loss_with(terms=lambda rho, a, clip: clipped(rho, clip) * a),
-    "min-lost": ppo_loss_with(
+    "min-of-ratios": ppo_loss_with(
         terms=lambda rho, a, clip: a * torch.minimum(rho, clipped(rho, clip))
     ),
     "max-for-min": ppo_loss_with(
