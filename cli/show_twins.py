@@ -15,6 +15,7 @@ from parity.errors import InputError
 
 __all__ = ["Pair", "pairs", "side_by_side", "sources"]
 
+LEAST = 0.4  # of two lines that stand against each other
 WIDE = 120  # columns from which both sources fit beside each other
 
 _TWINS = ("jax_impl", "torch_impl")
@@ -79,22 +80,44 @@ def pairs(jax: list[str], torch: list[str]) -> Iterator[Pair]:
 def _blocks(
     jax: list[str], torch: list[str]
 ) -> Iterator[tuple[str, str] | tuple[str, None] | tuple[None, str]]:
-    """Line by line where a block has as many lines in both; else one block after the other."""
-    if len(jax) == len(torch):
+    """Line by line where a block has as many, alike, in both; else one block after the other."""
+    alike = len(jax) == len(torch) and all(map(_alike, jax, torch))
+    if alike:
         yield from zip(jax, torch, strict=True)
     else:
         yield from ((line, None) for line in jax)
         yield from ((None, line) for line in torch)
 
 
+def _alike(line: str, other: str) -> bool:
+    """Whether two lines say the same thing in other words, or are both empty."""
+    same = SequenceMatcher(None, _neutral(line), _neutral(other), autojunk=False).ratio()
+    return same >= LEAST or not (line.strip() or other.strip())
+
+
 def _neutral(line: str) -> str:
     return _OF_A_FRAMEWORK.sub("", line)
 
 
-def side_by_side(file: str, *, only_differences: bool) -> None:
-    """Prints both sources: in two columns where they fit, else the lines that differ in pairs."""
+def side_by_side(file: str, name: str = "", *, only_differences: bool) -> None:
+    """Prints both sources: in two columns where they fit, else the lines that differ in pairs.
+
+    Args:
+        file: of the twins.
+        name: of one function or class in it; empty for the whole file.
+        only_differences: leave out the lines that are the same; … stands for them.
+
+    Raises:
+        InputError: there is no such file, or no such function in it.
+    """
     console = Console(highlight=False)
-    rows = [pair for pair in pairs(*sources(file)) if pair.differs or not only_differences]
+    every = list(pairs(*sources(file)))
+    if name:
+        known = {pair.place.rpartition(" ")[2]: None for pair in every if pair.place}
+        if name not in known:
+            raise InputError(f"name: got {name!r}; expected one of {', '.join(known)}")
+        every = [pair for pair in every if pair.place.rpartition(" ")[2] == name]
+    rows = list(_left(every)) if only_differences else every
     if not rows:
         console.print(f"jax_impl/{file}.py and torch_impl/{file}.py are the same", markup=False)
     elif console.width >= WIDE:
@@ -102,6 +125,21 @@ def side_by_side(file: str, *, only_differences: bool) -> None:
     else:
         for line in _stacked(rows, console.width, headings=only_differences):
             console.print(line, soft_wrap=True)
+
+
+def _left(every: list[Pair]) -> Iterator[Pair]:
+    """The pairs that differ, and one of … for each run of lines of a definition left out."""
+    left_out = Pair("", None, None)
+    for pair in every:
+        if pair.differs:
+            if left_out.place == pair.place and left_out.jax:
+                yield left_out
+            yield pair
+            left_out = Pair(pair.place, None, None)
+        elif (pair.jax or "").strip():
+            indent = len(pair.jax or "") - len((pair.jax or "").lstrip())
+            mark = " " * indent + "…"
+            left_out = Pair(pair.place, mark, mark)
 
 
 def _columns(rows: list[Pair], file: str, width: int, *, headings: bool) -> Table:
@@ -116,9 +154,15 @@ def _columns(rows: list[Pair], file: str, width: int, *, headings: bool) -> Tabl
             grid.add_row(Text(heading, "dim"), "", Text(heading, "dim"))
         sign = " " if not pair.differs else "<" if pair.torch is None else "|"
         sign = ">" if pair.jax is None else sign
-        jax, torch = _highlighted(pair)
+        jax, torch = (_set_in(line, half) for line in _highlighted(pair))
         grid.add_row(jax, Text(sign, "dim"), torch)
     return grid
+
+
+def _set_in(line: Text, width: int) -> Text:
+    """A line that is too long for its column goes on below, deeper than it began."""
+    deeper = len(line) - len(line.plain.lstrip()) + 8
+    return Text("\n").join(_folded(Text(), line, width, deeper))
 
 
 def _stacked(rows: list[Pair], width: int, *, headings: bool) -> Iterator[Text]:
@@ -136,14 +180,14 @@ def _stacked(rows: list[Pair], width: int, *, headings: bool) -> Iterator[Text]:
             yield from _folded(Text.assemble(("torch ", "magenta")), torch, width)
 
 
-def _folded(label: Text, line: Text, width: int) -> Iterator[Text]:
+def _folded(label: Text, line: Text, width: int, deeper: int = 14) -> Iterator[Text]:
     """Breaks a line that is too long, at a space where one is near; the rest is set in deeper."""
     while len(label) + len(line) > width:
         room = width - len(label)
         space = line.plain.rfind(" ", room // 2, room)
         head, line = line.divide([space + 1 if space > 0 else room])
         yield label + head
-        label = Text(" " * 14)
+        label = Text(" " * deeper)
     yield label + line
 
 

@@ -9,7 +9,12 @@ __all__ = ["twins"]
 
 def twins(
     file: Annotated[str, typer.Argument(metavar="FILE", help="ppo, reward, dpo, reinforce, …")],
-    diff: Annotated[bool, typer.Option("--diff", help="Only the lines that differ.")] = False,
+    name: Annotated[
+        str, typer.Argument(metavar="[FUNCTION]", help="Of the file; by default all of it.")
+    ] = "",
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Only the lines that differ; … stands for others.")
+    ] = False,
 ) -> int:
     """Print the JAX and the PyTorch source of a file next to each other.
 
@@ -17,5 +22,5 @@ def twins(
     """
     from cli import show_twins
 
-    show_twins.side_by_side(file, only_differences=diff)
+    show_twins.side_by_side(file, name, only_differences=diff)
     return 0

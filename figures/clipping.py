@@ -115,7 +115,7 @@ def draw_surrogate(axes: Axes, drawn: Clipped) -> Axes:
     axes.set_ylim(bottom, top + 0.16 * (top - bottom))  # room for the key
     axes.set_xlim(low, high)
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.02), ncols=4, borderpad=0.2)
-    return label(axes, "ratio ρ", "min(ρA, clip(ρ)A), advantages over their largest magnitude")
+    return label(axes, "ratio ρ", "min(ρA, clip(ρ)A), A in units of the largest |A|")
 
 
 def _surrogate(ratios: Array, advantages: Array | float, clip: float) -> Array:

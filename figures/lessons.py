@@ -46,7 +46,7 @@ def _ppo(ppo: PPO) -> Diagram:
         reading=(
             "The old policy is: each rollout keeps the log-probs of the policy that draws it, and "
             "its updates leave them alone. The reference outlives all rollouts, and so do the "
-            "scores. Over a few actions the baseline is a sum, not an estimate: no critic is trained."
+            "scores. Over a few actions the baseline is a sum, not an estimate: there is no critic."
         ),
         alt=(
             f"Table of lifetimes. The policy changes at each of {updates} updates; old log-probs "
