@@ -38,7 +38,7 @@ def test_it_tells_of_a_match_a_planted_bug_and_who_is_to_blame(
     assert "clip-only: The ratio is clipped" in told
     assert "the run as a whole nothing seen" in told
     assert "the probe points caught" in told
-    assert "parts first: ppo/surrogate, probe point" in told
+    assert 'parts first: ppo/surrogate, probe "A ' in told
     assert "to blame: torch" in told
     assert "parity-demo/figures/posttraining-04.svg" in told
     assert max(len(line) for line in out.splitlines() if "match:" not in line) <= 80
