@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Timeout, writable
+from cli.options import Format, OutputFormat, Timeout, writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from parity.checks import Target
+    from parity.config import Config
     from parity.convention import Convention
     from parity.judging import CheckReport
     from parity.parting import AgainstReport, Pair
@@ -161,9 +162,7 @@ def check(
         Path | None,
         typer.Option(metavar="FILE", help="Write the smallest failing input as a program."),
     ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="What is printed.")
-    ] = Format.TEXT,
+    output_format: OutputFormat = Format.TEXT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
     timeout: Timeout = 600.0,
 ) -> int:
@@ -180,53 +179,60 @@ def check(
     from parity.parting import Pair
     from parity.report.cases import of_each
 
-    with show_cases.ending("check", output_format):
-        convention = _convention(sign, reduction, policy, shape, kl, detached, constant or [])
-        renamed = _pairs("--map", mapping or [])
-        moved = tuple(gradients or ()), tuple(frozen or ())
-        if repro:
-            writable("--repro", repro)
-        if objective and against:
-            raise InputError("--objective and --against: got both; expected one of the two")
-        if not against and (points or any(moved)):
-            raise InputError("--points, --gradients, --frozen: expected together with --against")
-        if against and not points:
-            raise InputError("--points: missing; expected inputs for --against")
-        if (objective or against) and not (target or peer):
-            raise InputError("TARGET: missing; expected package.module:function")
-        options = Target(
-            target=target or "",
-            objective=objective.value if objective else "",
-            framework=framework.value if framework else "",
-            adapter=adapter or "",
-            mapping=renamed,
-            convention=convention,
-            train=train,
-        )
-        pair = Pair(target or "", against or "", points or "", *moved, renamed)
-        if peer:
-            if against or repro or options != Target("", options.objective):
-                raise InputError(
-                    f"--peer: got {peer!r} beside a function or its options; "
-                    "expected nothing else but --objective and --quick"
-                )
-            return peers_command.judge(
-                [peer],
-                options.objective,
-                timeout,
-                output_format,
-                quick=quick,
-                quiet=quiet,
-                full=True,
+    convention = _convention(sign, reduction, policy, shape, kl, detached, constant or [])
+    renamed = _pairs("--map", mapping or [])
+    moved = tuple(gradients or ()), tuple(frozen or ())
+    if repro:
+        writable("--repro", repro)
+    if objective and against:
+        raise InputError("--objective and --against: got both; expected one of the two")
+    if not against and (points or any(moved)):
+        raise InputError("--points, --gradients, --frozen: expected together with --against")
+    if against and not points:
+        raise InputError("--points: missing; expected inputs for --against")
+    if (objective or against) and not (target or peer):
+        raise InputError("TARGET: missing; expected package.module:function")
+    options = Target(
+        target=target or "",
+        objective=objective.value if objective else "",
+        framework=framework.value if framework else "",
+        adapter=adapter or "",
+        mapping=renamed,
+        convention=convention,
+        train=train,
+    )
+    pair = Pair(target or "", against or "", points or "", *moved, renamed)
+    if peer:
+        if against or repro or options != Target("", options.objective):
+            raise InputError(
+                f"--peer: got {peer!r} beside a function or its options; "
+                "expected nothing else but --objective and --quick"
             )
-        if objective:
-            reports = _checked([options], timeout, quick=quick, quiet=quiet)
-        elif against:
-            reports = _checked([pair], timeout, quick=quick, quiet=quiet)
-        elif repro or options != Target(target or "", ""):
-            raise InputError("--objective or --against: missing; expected one of the two")
-        else:
-            reports = _configured(target, timeout, quick=quick, quiet=quiet)
+        return peers_command.judge(
+            [peer],
+            options.objective,
+            timeout,
+            output_format,
+            quick=quick,
+            quiet=quiet,
+            full=True,
+        )
+    root = Path.cwd()
+    if objective:
+        reports = _checked([options], timeout, quick=quick, quiet=quiet)
+    elif against:
+        if repro or quick or options != Target(target or "", "", mapping=renamed):
+            raise InputError(
+                "--against: got an option that is for --objective beside it; expected --points, "
+                "--map, --gradients, --frozen"
+            )
+        reports = _checked([pair], timeout, quick=quick, quiet=quiet)
+    elif repro or options != Target(target or "", ""):
+        raise InputError("--objective or --against: missing; expected one of the two")
+    else:
+        config = _config()
+        root = config.path.parent
+        reports = _configured(config, target, timeout, quick=quick, quiet=quiet)
     for report in reports:
         if repro and isinstance(report, CheckReport) and report.repro:
             write_whole(repro, report.repro.encode())
@@ -235,7 +241,7 @@ def check(
     elif output_format is Format.JSON:
         styles.as_json(reports if not (objective or against) else reports[0])
     else:
-        show_cases.show(of_each(reports), show_check.closing(reports), output_format)
+        show_cases.show(of_each(reports, root), show_check.closing(reports), output_format)
     return 0 if reports and all(report.verdict == "match" for report in reports) else 1
 
 
@@ -249,12 +255,9 @@ def _checked(
         return check_each(asked, timeout, stage, quick=quick)
 
 
-def _configured(
-    name: str | None, timeout: float, *, quick: bool, quiet: bool
-) -> "list[CheckReport | AgainstReport]":
+def _config() -> "Config":
     """What the nearest pyproject.toml asks for."""
-    from cli import progress
-    from parity.config import check_configured, find_config, load_config
+    from parity.config import find_config, load_config
     from parity.errors import InputError
 
     path = find_config(Path.cwd())
@@ -263,7 +266,15 @@ def _configured(
             "--objective or --against: missing; expected one of the two, "
             "or [[tool.parity.targets]] in pyproject.toml"
         )
-    config = load_config(path)
+    return load_config(path)
+
+
+def _configured(
+    config: "Config", name: str | None, timeout: float, *, quick: bool, quiet: bool
+) -> "list[CheckReport | AgainstReport]":
+    from cli import progress
+    from parity.config import check_configured
+
     with progress.display(["oracle", "float32", "float64"], quiet=quiet) as stage:
         return check_configured(config, [name] if name else [], timeout, stage, quick=quick)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, Framework, Timeout, require_renderer, writable
+from cli.options import Format, Framework, OutputFormat, Timeout, require_renderer, writable
 
 __all__ = ["faults"]
 
@@ -23,9 +23,7 @@ def faults(
         Path | None,
         typer.Option(metavar="FILE.svg", help="Draw the matrix: faults by layers (or FILE.png)."),
     ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="What is printed.")
-    ] = Format.TEXT,
+    output_format: OutputFormat = Format.TEXT,
     timeout: Timeout = 600.0,
 ) -> int:
     """Plant known bugs in the twins and show who catches them.
@@ -37,21 +35,22 @@ def faults(
     from parity.faults import chosen, plant
     from parity.report.cases import of_faults
 
-    with show_cases.ending("faults", output_format):
-        selected = chosen(names or [])
-        if listing:
-            show_faults.listing(selected)
-            return 0
-        if figure and figure.suffix not in (".svg", ".png"):
-            raise InputError(f"--figure: got {figure}; expected FILE.svg or FILE.png")
-        if figure:
-            writable("--figure", figure)
-            require_renderer("no --figure")
-        frameworks = [framework.value] if framework else [f.value for f in Framework]
-        outcomes = []
-        with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
-            for outcome in plant(selected, frameworks, timeout, stage):
-                outcomes.append(outcome)
+    selected = chosen(names or [])
+    if listing and output_format is not Format.TEXT:
+        raise InputError(f"--format: got {output_format.value} beside --list; expected text")
+    if listing:
+        show_faults.listing(selected)
+        return 0
+    if figure and figure.suffix not in (".svg", ".png"):
+        raise InputError(f"--figure: got {figure}; expected FILE.svg or FILE.png")
+    if figure:
+        writable("--figure", figure)
+        require_renderer("no --figure")
+    frameworks = [framework.value] if framework else [f.value for f in Framework]
+    outcomes = []
+    with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
+        for outcome in plant(selected, frameworks, timeout, stage):
+            outcomes.append(outcome)
     if figure:
         from figures import render_faults
         from parity.files import write_whole

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -78,36 +78,61 @@ app.command("schema", short_help="Print a document's JSON Schema.")(schema_comma
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    closed = sys.stdout is None
+    if closed:  # from outside; a verdict that is not told is none
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows a stand-in
             stream.reconfigure(errors="replace")
-    sys.exit(_flushed(_run(arguments)))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    ended = _run(words)
+    code = ended.code
+    if closed and code in (0, 1):
+        ended = _Ended(3, ["parity: standard output is closed"])
+        code = 3
+    with suppress(Exception):  # who cannot be told still gets the exit code
+        for line in ended.said if sys.stderr else ():
+            print(line, file=sys.stderr)
+        if ended.said:
+            from cli.show_cases import unjudged
+
+            unjudged(words, ended.said[-1].removeprefix("parity: "))
+    sys.exit(_flushed(code))
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    """Runs the command line; returns its exit code. No exception may look like a verdict."""
+class _Ended(NamedTuple):
+    """An exit code, and the lines that say why there is no verdict."""
+
+    code: int
+    said: Sequence[str] = ()
+
+
+def _run(words: list[str]) -> _Ended:
+    """Runs the command line. No exception may look like a verdict."""
     from parity.errors import BackendError, InputError
 
     try:
-        code = app(args=arguments, prog_name="parity", standalone_mode=False)
+        code = app(args=words, prog_name="parity", standalone_mode=False)
     except typer.TyperException as error:
-        return _usage(error)
+        return _Ended(2, [_usage(error)])
     except InputError as error:
-        return _say(2, f"parity: {error}")
+        return _Ended(2, [f"parity: {error}"])
     except BackendError as error:
-        return _say(3, *(f"  | {line}" for line in error.details.splitlines()), f"parity: {error}")
+        details = (f"  | {line}" for line in error.details.splitlines())
+        return _Ended(3, [*details, f"parity: {error}"])
     except (KeyboardInterrupt, typer.Abort):
-        return _say(_INTERRUPTED, "parity: interrupted")
+        return _Ended(_INTERRUPTED, ["parity: interrupted"])
     except SystemExit:  # nothing of ours calls sys.exit: typer does when its output pipe breaks
-        return _say(3, "parity: standard output was closed before everything was printed")
+        told = "parity: standard output was closed before everything was printed"
+        return _Ended(3, [told])
     except OSError as error:
-        return _say(3, f"parity: {error}")
+        return _Ended(3, [f"parity: {error}"])
     except Exception as error:
-        told = traceback.format_exc().splitlines()
-        return _say(3, *told, f"parity: internal error: {type(error).__name__}: {error}")
+        told = f"parity: internal error: {type(error).__name__}: {error}"
+        return _Ended(3, [*traceback.format_exc().splitlines(), told])
     if code == _INTERRUPTED:  # typer catches Ctrl-C itself and only returns this
-        return _say(_INTERRUPTED, "parity: interrupted")
-    return code or 0
+        return _Ended(_INTERRUPTED, ["parity: interrupted"])
+    return _Ended(code or 0)
 
 
 def _flushed(code: int) -> int:
@@ -121,20 +146,13 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _usage(error: Any) -> int:
+def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     if type(error).__name__ == "NoArgsIsHelpError":
-        return _say(2, message)
+        return str(message)
     command = context.command_path if context else "parity"
-    return _say(2, f"{command}: {' '.join(message.split())} (see {command} --help)")
-
-
-def _say(code: int, *lines: str) -> int:
-    with suppress(OSError):  # who cannot be told still gets the exit code
-        for line in lines:
-            print(line, file=sys.stderr)
-    return code
+    return f"{command}: {' '.join(message.split())} (see {command} --help)"
 
 
 def _interrupt(_signal: int, _frame: Any) -> None:

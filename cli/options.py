@@ -9,7 +9,20 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Format", "Framework", "Timeout", "folder", "require_renderer", "writable"]
+__all__ = [
+    "SUMMARY",
+    "Format",
+    "Framework",
+    "OutputFormat",
+    "Timeout",
+    "folder",
+    "require_renderer",
+    "writable",
+]
+
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable in which GitHub names the file for the summary of a step."""
 
 
 class Format(StrEnum):
@@ -62,6 +75,25 @@ def writable(option: str, path: Path) -> None:
     nearest = next(place for place in path.absolute().parents if place.exists())
     if path.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise InputError(f"{option}: got {path}; expected a file in a folder that can be written")
+
+
+def _summary_is_writable(wanted: Format) -> Format:
+    """Before anything starts: a verdict that cannot be told is none."""
+    place = os.environ.get(SUMMARY)
+    if wanted is Format.GITHUB and place:
+        try:
+            Path(place).open("a").close()
+        except OSError as error:
+            raise typer.BadParameter(
+                f"{SUMMARY}: got {place!r}: {error.strerror}; expected a file to append to"
+            ) from error
+    return wanted
+
+
+OutputFormat = Annotated[
+    Format,
+    typer.Option("--format", callback=_summary_is_writable, help="What is printed."),
+]
 
 
 def require_renderer(instead: str) -> None:

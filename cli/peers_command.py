@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, Timeout
+from cli.options import Format, OutputFormat, Timeout
 
 __all__ = ["judge", "peers"]
 
@@ -17,9 +17,7 @@ def peers(
     quick: Annotated[
         bool, typer.Option("--quick", help="At the core of the probe grid only.")
     ] = False,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="What is printed.")
-    ] = Format.TEXT,
+    output_format: OutputFormat = Format.TEXT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing line.")] = False,
     timeout: Timeout = 600.0,
 ) -> int:
@@ -29,10 +27,7 @@ def peers(
     not installed among others; 2 bad usage; 3 one that was named is not installed, none is, or one
     could not be run; 130 interrupted.
     """
-    from cli import show_cases
-
-    with show_cases.ending("peers", output_format):
-        return judge(names or [], "", timeout, output_format, quick=quick, quiet=quiet)
+    return judge(names or [], "", timeout, output_format, quick=quick, quiet=quiet)
 
 
 def judge(

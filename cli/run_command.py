@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Timeout, folder, require_renderer
+from cli.options import Format, OutputFormat, Timeout, folder, require_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +38,7 @@ def run(
             "--out", parser=folder, metavar="DIR", help="Where report, traces and figures go."
         ),
     ] = Path("parity-out"),
-    output_format: Annotated[
-        Format, typer.Option("--format", help="What is printed.")
-    ] = Format.TEXT,
+    output_format: OutputFormat = Format.TEXT,
     dtype: Annotated[Dtype, typer.Option(help="Floating dtype of the runs.")] = Dtype.FLOAT32,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Draw nothing.")] = False,
     all_figures: Annotated[
@@ -77,36 +75,35 @@ def run(
     from parity.runs import Settings
     from parity.runs import run as run_problems
 
-    with show_cases.ending("run", output_format):
-        if (allow_noisy is None) != (reason is None):
-            missing, given = (
-                ("--reason", "--allow-noisy")
-                if reason is None
-                else (
-                    "--allow-noisy",
-                    "--reason",
-                )
+    if (allow_noisy is None) != (reason is None):
+        missing, given = (
+            ("--reason", "--allow-noisy")
+            if reason is None
+            else (
+                "--allow-noisy",
+                "--reason",
             )
-            raise InputError(f"{missing}: missing; expected together with {given}")
-        if reason is not None and not reason.strip():
-            raise InputError(f"--reason: got {reason!r}; expected the reason in words")
-        if no_figures and (all_figures or png):
-            given = "--all-figures" if all_figures else "--png"
-            raise InputError(f"{given}: got it together with --no-figures; expected one of the two")
-        noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
-        if not no_figures:
-            require_renderer("--no-figures")
-        loaded = [load_problem(source) for source in problems or lessons()]
-        settings = Settings(dtype.value, timeout, reuse_samples, noise)
-        with progress.display(["oracle", "jax", "torch", "gate"], quiet=quiet) as report_stage:
-            finished = run_problems(
-                loaded,
-                out,
-                settings,
-                report_stage,
-                draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
-                meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
-            )
+        )
+        raise InputError(f"{missing}: missing; expected together with {given}")
+    if reason is not None and not reason.strip():
+        raise InputError(f"--reason: got {reason!r}; expected the reason in words")
+    if no_figures and (all_figures or png):
+        given = "--all-figures" if all_figures else "--png"
+        raise InputError(f"{given}: got it together with --no-figures; expected one of the two")
+    noise = AllowedNoise(pattern=allow_noisy, reason=reason) if allow_noisy and reason else None
+    if not no_figures:
+        require_renderer("--no-figures")
+    loaded = [load_problem(source) for source in problems or lessons()]
+    settings = Settings(dtype.value, timeout, reuse_samples, noise)
+    with progress.display(["oracle", "jax", "torch", "gate"], quiet=quiet) as report_stage:
+        finished = run_problems(
+            loaded,
+            out,
+            settings,
+            report_stage,
+            draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
+            meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
+        )
     if output_format is Format.JSON:
         styles.as_json(finished.report)
     elif output_format is Format.TEXT:

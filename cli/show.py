@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from cli import styles
 from cli.styles import ratio_table
 from cli.styles import verdict as styled
 from parity.comparison import ORACLE, Comparison, Divergence, worst_verdict
@@ -23,7 +24,7 @@ _MODES = ("points", "step", "trajectory")
 
 def report_text(finished: "Finished", out: Path, *, quiet: bool) -> None:
     """Prints a table for each lesson and the closing line; the line alone when quiet."""
-    console = Console(highlight=False, markup=True)
+    console = styles.console()
     report = finished.report
     if not quiet:
         for case, lesson in zip(finished.cases, report.lessons, strict=True):

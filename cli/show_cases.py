@@ -1,16 +1,14 @@
 """What machines read: JUnit's XML, or GitHub's annotations and the summary of a step."""
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from cli.options import Format
-from parity.errors import ParityError
+from cli import styles
+from cli.options import SUMMARY, Format
 from parity.report.cases import Case
 
-__all__ = ["ending", "show"]
+__all__ = ["show", "unjudged"]
 
 
 def show(cases: Sequence[Case], closing: str, output_format: Format) -> None:
@@ -24,28 +22,29 @@ def show(cases: Sequence[Case], closing: str, output_format: Format) -> None:
     if output_format is Format.JUNIT:
         from parity.report.junit import junit
 
-        sys.stdout.write(junit(cases))
+        styles.write(junit(cases))
         return
     from parity.report.github import annotations, summary
 
-    sys.stdout.write("".join(f"{line}\n" for line in annotations(cases, closing)))
-    place = os.environ.get("GITHUB_STEP_SUMMARY")
+    place = os.environ.get(SUMMARY)
     if place:
         with Path(place).open("a", encoding="utf-8") as file:
             file.write(summary(cases, closing))
+    styles.write("".join(f"{line}\n" for line in annotations(cases, closing)))
 
 
-@contextmanager
-def ending(command: str, output_format: Format) -> Iterator[None]:
+def unjudged(words: Sequence[str], message: str) -> None:
     """Tells machines too when a command ends without a verdict: no output is no pass.
 
     Args:
-        command: its name.
-        output_format: how its verdict would have been printed.
+        words: the command line.
+        message: why it ended.
     """
-    try:
-        yield
-    except ParityError as error:
-        if output_format in (Format.JUNIT, Format.GITHUB):
-            show([Case("parity", command, "inconclusive", str(error))], str(error), output_format)
-        raise
+    wanted = [
+        word.removeprefix("--format=") if word.startswith("--format=") else following
+        for word, following in zip(words, [*words, ""][1:], strict=True)
+        if word == "--format" or word.startswith("--format=")
+    ]
+    if wanted and wanted[-1] in (Format.JUNIT, Format.GITHUB):
+        command = next((word for word in words if not word.startswith("-")), "parity")
+        show([Case("parity", command, "inconclusive", message)], message, Format(wanted[-1]))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from cli import styles
 from cli.styles import ratio_table, say
 from cli.styles import verdict as styled
 from parity.comparison import worst_verdict
@@ -23,7 +24,7 @@ def as_text(
     reports: "Sequence[CheckReport | AgainstReport]", repro: Path | None, *, quiet: bool
 ) -> None:
     """Prints each judgement with its closing line, and one line for all of several."""
-    console = Console(highlight=False)
+    console = styles.console()
     for report in reports:
         if not quiet and isinstance(report, CheckReport):
             _function(console, report, repro)
@@ -52,7 +53,8 @@ def _rest(report: "CheckReport | AgainstReport") -> str:
 
 
 def _function(console: Console, checked: CheckReport, repro: Path | None) -> None:
-    say(console, f"{checked.target}  {checked.signature}")
+    called = f"{checked.name}: " if checked.name else ""
+    say(console, f"{called}{checked.target}  {checked.signature}")
     matched = ", ".join(f"{theirs} = {ours}" for theirs, ours in checked.matched.items())
     say(console, f"{checked.framework}, {checked.objective}: {matched}")
     if checked.lessons:

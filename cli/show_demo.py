@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
+from cli import styles
 from parity.comparison import Divergence
 from parity.faults import Fault, Outcome
 from parity.files import write_whole
@@ -21,12 +21,12 @@ _SEEN = {
 
 def heading(number: int, text: str) -> None:
     """Prints the heading of a part."""
-    Console(highlight=False).print(f"[bold]{number}. {text}[/]")
+    styles.console().print(f"[bold]{number}. {text}[/]")
 
 
 def planted(fault: Fault) -> None:
     """Says what is wrong now."""
-    console = Console(highlight=False)
+    console = styles.console()
     console.print(f"{fault.name}: {fault.sentence}", markup=False)
     console.print(f"   instead: {fault.equation}", markup=False)
     console.print(f"   seen in public: {fault.source}", markup=False, soft_wrap=True)
@@ -34,7 +34,7 @@ def planted(fault: Fault) -> None:
 
 def caught(outcome: Outcome, out: Path) -> None:
     """Says who saw it and where, who is blamed, and keeps the judgement in a file."""
-    console = Console(highlight=False)
+    console = styles.console()
     for layer, words in _SEEN.items():
         verdict = "[bold red]caught[/]" if layer in outcome.layers else "[dim]nothing seen[/]"
         console.print(f"   {words:28} {verdict}")
@@ -63,14 +63,14 @@ def _place(first: Divergence) -> str:
 
 def onwards(out: Path, lesson: str) -> None:
     """Names the figure, the reports, and the next commands."""
-    console = Console(highlight=False)
+    console = styles.console()
     places = (
         (str(out / "figures" / f"{lesson}.svg"), "the figure: open it in a browser"),
         (str(out / "report.json"), "every comparison of the run"),
         (str(out / "planted.json"), "the judgement of the planted bug"),
         (
             "parity mechanics signed-min",
-            "what that bug does, in numbers, and why no curve shows it",
+            "what it does, in numbers; why it hides",
         ),
         ("parity twins ppo", "both sources, line against line"),
         ("parity faults", "the whole catalogue, planted"),

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from cli import styles
@@ -14,7 +13,7 @@ __all__ = ["as_json", "closing", "listing", "matrix"]
 
 def listing(faults: Sequence[Fault]) -> None:
     """Prints name, sentence, equation and source of each fault."""
-    console = Console(highlight=False)
+    console = styles.console()
     for fault in faults:
         kind = "rewrite, no bug" if fault.equivalent else f"expected first: {fault.expected}"
         console.print(f"[bold]{fault.name}[/]  ({fault.objective}; {kind})")
@@ -24,7 +23,7 @@ def listing(faults: Sequence[Fault]) -> None:
 
 def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequence[Outcome]) -> None:
     """Prints one row per fault, and what is not as expected."""
-    console = Console(highlight=False)
+    console = styles.console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("fault", no_wrap=True)
     for layer in LAYERS:

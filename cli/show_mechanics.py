@@ -24,7 +24,7 @@ def listing(mechanics: Sequence[Mechanic], *, as_json: bool) -> None:
     if as_json:
         styles.as_json([_asked(mechanic) for mechanic in mechanics])
         return
-    console = Console(highlight=False)
+    console = styles.console()
     grid = Table.grid(padding=(0, 2, 0, 0))
     for mechanic in mechanics:
         grid.add_row(f"[bold]{mechanic.name}[/]", mechanic.title)
@@ -41,7 +41,7 @@ def question(mechanic: Mechanic) -> str:
     Raises:
         InputError: the input ended without an answer.
     """
-    console = Console(highlight=False)
+    console = styles.console()
     _ask(console, mechanic)
     for number, option in enumerate(mechanic.options, 1):
         console.print(f"  {number}  {option}", markup=False)
@@ -80,7 +80,7 @@ def table(shown: Shown, said: str = "") -> None:
         shown: the mechanic.
         said: what `question` returned, where it was asked before.
     """
-    mechanic, console = shown.mechanic, Console(highlight=False)
+    mechanic, console = shown.mechanic, styles.console()
     if not said:
         _ask(console, mechanic)
     rows = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

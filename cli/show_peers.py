@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from cli import show_check
+from cli import show_check, styles
 from cli.styles import ratio_table, say, verdict
 from parity.peers.checking import PeerReport, PeersReport
 from parity.report import words
@@ -20,7 +20,7 @@ def as_text(report: PeersReport, *, full: bool, quiet: bool) -> None:
         full: with the quantities of every function that has no documented formula of its own.
         quiet: only the closing line.
     """
-    console = Console(highlight=False)
+    console = styles.console()
     if not quiet:
         for peer in report.peers:
             if full and peer.check and not peer.documented:

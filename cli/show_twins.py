@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli import styles
 from parity.errors import InputError
 
 __all__ = ["Pair", "pairs", "side_by_side", "sources"]
@@ -110,7 +110,7 @@ def side_by_side(file: str, name: str = "", *, only_differences: bool) -> None:
     Raises:
         InputError: there is no such file, or no such function in it.
     """
-    console = Console(highlight=False)
+    console = styles.console()
     every = list(pairs(*sources(file)))
     if name:
         known = {pair.place.rpartition(" ")[2]: None for pair in every if pair.place}

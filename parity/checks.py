@@ -107,7 +107,10 @@ def check_all(
         BackendError: the process died or did not answer.
     """
     for target in targets:
-        _validated(target)
+        try:
+            _validated(target)
+        except InputError as error:
+            raise InputError(f"{target.target}: {error}" if targets[1:] else str(error)) from error
     with tempfile.TemporaryDirectory(prefix="parity-") as name, ExitStack() as stack:
         folder = Path(name)
         files: dict[tuple[str, str], list[str]] = {}

@@ -5,7 +5,7 @@ import datetime
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -55,8 +55,8 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     target: Text
     name: Text | None = None
-    objective: Text | None = None
-    framework: str = ""
+    objective: Literal["preference", "ppo", "dpo", "reinforce"] | None = None
+    framework: Literal["", "jax", "torch", "numpy"] = ""
     adapter: str = ""
     map: dict[str, str] = {}
     sign: Sign = "loss"
@@ -169,8 +169,23 @@ def load_config(path: Path) -> Config:
     return Config(path=path.resolve(), targets=tool.targets)
 
 
+_BLANK = Configured(target="none")
+_OF_AN_OBJECTIVE = (
+    "framework",
+    "adapter",
+    "sign",
+    "reduction",
+    "policy",
+    "shape",
+    "kl",
+    "detached",
+    "constants",
+    "train",
+)
 _PREFIX = "tool.parity."
 _CHOICES = {
+    "objective": "preference, ppo, dpo or reinforce",
+    "framework": "jax, torch or numpy",
     "sign": "loss or objective",
     "reduction": "mean, sum or per-sample",
     "policy": "logits or logps",
@@ -202,9 +217,14 @@ def check_configured(
         InputError: no such target, or one cannot be called as asked.
         BackendError: a process died or did not answer.
     """
-    asked = [configured.asked() for configured in config.chosen(names)]
+    chosen = config.chosen(names)
     with contextlib.chdir(config.path.parent):
-        return check_each(asked, timeout, progress, quick=quick)
+        try:
+            reports = check_each([c.asked() for c in chosen], timeout, progress, quick=quick)
+        except InputError as error:
+            raise InputError(f"{config.path}: {error}") from error
+    named = zip(reports, chosen, strict=True)
+    return [msgspec.structs.replace(report, name=c.name or "") for report, c in named]
 
 
 def check_each(
@@ -255,6 +275,9 @@ def _misfits(tool: _Tool) -> Iterator[tuple[str, Any, str]]:
             yield at, configured.title, "either objective or against"
         if configured.against and not configured.points:
             yield f"{at}.points", configured.points, "inputs for against"
+        for field in _OF_AN_OBJECTIVE if configured.against else ():
+            if getattr(configured, field) != getattr(_BLANK, field):
+                yield f"{at}.{field}", getattr(configured, field), "no such field beside against"
         if configured.objective and (
             configured.points or configured.gradients or configured.frozen
         ):

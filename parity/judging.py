@@ -73,6 +73,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         environment: versions; part of no digest.
         lessons: the comparisons, one entry for each dtype.
         widened: allowances that are wider for a time, and what they let pass.
+        name: its name in `[tool.parity]`; empty where it has none.
     """
 
     schema_version: int = 1
@@ -92,6 +93,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     lessons: list[LessonReport] = []
     widened: list[Widening] = []
+    name: str = ""
 
 
 class Scene(NamedTuple):

@@ -77,6 +77,7 @@ class AgainstReport(msgspec.Struct, frozen=True, kw_only=True):
         broken: the points at which they part.
         comparisons: every quantity at every point, in both dtypes; the grid says which.
         widened: allowances that are wider for a time, and what they let pass.
+        name: its name in `[tool.parity]`; empty where it has none.
     """
 
     schema_version: int = 1
@@ -93,6 +94,7 @@ class AgainstReport(msgspec.Struct, frozen=True, kw_only=True):
     broken: list[Broken] = []
     comparisons: list[Comparison] = []
     widened: list[Widening] = []
+    name: str = ""
 
 
 class Played(NamedTuple):

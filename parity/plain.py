@@ -119,15 +119,15 @@ def _loss(state: dict[str, Array], objective: str, pieces: Pieces) -> Any:
     inputs, padding, length = _OFFER[objective](state)
     if pieces.policy == "logps" and "logits" in inputs:
         inputs["logits"] = inputs["policy_logps"]
-    first = (length + 1) // 2
     places = np.arange(length)
     outer: tuple[int, ...] = (length,)
     mask = np.ones(length, next(iter(inputs.values())).dtype)
     if pieces.shape == "N,1":
         outer = (length, 1)
     elif pieces.shape == "B,T":
-        outer = (2, first + 1)
-        places = np.where(places < first, places, places + 1)
+        width = (2 * length + 2) // 3
+        outer = (2, width)
+        places = np.where(places < length - width, places, places + 2 * width - length)
         mask = _padded(mask, 0.0, places, outer)
     for name, fill in padding.items():
         values = inputs[name]

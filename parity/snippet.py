@@ -108,8 +108,9 @@ def _laid_out(inputs: Mapping[str, NDArray[Any]], report: CheckReport) -> dict[s
     if "weights" not in inputs:
         counted |= {"chosen": 0, "rejected": 1}
     length = len(inputs["actions"] if "actions" in inputs else inputs["chosen"])
-    first = (length + 1) // 2
-    places = np.where(np.arange(length) < first, np.arange(length), np.arange(length) + 1)
+    width = (2 * length + 2) // 3
+    places = np.arange(length)
+    places = np.where(places < length - width, places, places + 2 * width - length)
     laid = dict(inputs)
     if shape == "B,T":
         laid["mask"] = np.ones(length)
@@ -120,7 +121,7 @@ def _laid_out(inputs: Mapping[str, NDArray[Any]], report: CheckReport) -> dict[s
         if shape == "N,1":
             laid[name] = laid[name][:, None]
             continue
-        full = np.full(2 * (first + 1), fill, laid[name].dtype)
+        full = np.full(2 * width, fill, laid[name].dtype)
         full[places] = laid[name]
         laid[name] = full.reshape(2, -1)
     return laid

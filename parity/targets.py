@@ -25,12 +25,20 @@ def named(function: Callable[..., Any], option: str = "target") -> str:
         option: what the user gave it for, for the message.
 
     Raises:
-        InputError: it is not at the top of a module.
+        InputError: it is not at the top of a module, or its module holds another one of its name.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     module = getattr(function, "__module__", None) or ""
     if "<" in name:
         raise InputError(f"{option}: got {name}; expected a function at the top of a module")
+    held: Any = sys.modules.get(module)
+    for part in name.split("."):
+        held = getattr(held, part, None)
+    if held != function:  # wrapped, bound to another class, or its name given away since
+        raise InputError(
+            f"{option}: got a function called {name} that {module or 'its module'} does not hold "
+            "under that name; expected one that does, since it is looked up by name"
+        )
     if "." in module:
         return f"{module}:{name}"
     try:
@@ -86,6 +94,7 @@ def load(target: str, option: str = "TARGET") -> Callable[..., Any]:
     except BaseException as error:  # a module may do anything, sys.exit too
         why = f"{type(error).__name__}: {error}"
         raise InputError(f"{option}: {place}: cannot be imported: {why}") from error
+    _same_file(place, found, option)
     for part in name.split("."):
         if not hasattr(found, part):
             raise InputError(f"{option}: {place}: has no {name}; expected a function")
@@ -96,6 +105,26 @@ def load(target: str, option: str = "TARGET") -> Callable[..., Any]:
             "expected a function"
         )
     return found  # type: ignore[no-any-return]  # callable: checked
+
+
+def _same_file(place: str, module: Any, option: str) -> None:
+    """Refuses a module where the caller's path comes to another file first: that one is meant."""
+    parts = place.split(".")
+    if place.endswith(".py") or parts[0] == __package__:
+        return
+    for folder in (str(Path.cwd()), *os.environ.get(SEARCHED, "").split(os.pathsep)):
+        for path in (
+            Path(folder, *parts[:-1], f"{parts[-1]}.py"),
+            Path(folder, *parts, "__init__.py"),
+        ):
+            if folder and path.is_file():
+                found = getattr(module, "__file__", None)
+                if found is None or not path.samefile(found):
+                    raise InputError(
+                        f"{option}: {place}: got {found}, which is installed; expected {path}, "
+                        "which comes first (install it, or name the file)"
+                    )
+                return
 
 
 def _module(place: str) -> Any:

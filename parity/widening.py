@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from parity.comparison import Comparison
+from parity.errors import InputError
 
 __all__ = ["Widened", "Widening", "applied", "widen"]
 
@@ -75,8 +76,19 @@ def widen(comparison: Comparison, rules: Iterable[Widened]) -> Comparison:
     return comparison
 
 
-def applied(comparisons: Sequence[Comparison], rules: Iterable[Widened]) -> list[Widening]:
-    """What became of each rule, after `widen`."""
+def applied(comparisons: Sequence[Comparison], rules: Sequence[Widened]) -> list[Widening]:
+    """What became of each rule, after `widen`.
+
+    Raises:
+        InputError: a rule means no quantity.
+    """
+    names = dict.fromkeys(c.quantity for c in comparisons)
+    for rule in rules:
+        if not any(fnmatchcase(name, rule.quantity) for name in names):
+            raise InputError(
+                f"widened: quantity: got {rule.quantity!r}; expected a pattern of one of "
+                f"{', '.join(names)}"
+            )
     return [
         Widening(
             quantity=rule.quantity,

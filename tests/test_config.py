@@ -8,7 +8,7 @@ import pytest
 
 from parity.checks import Target
 from parity.comparison import ORACLE, Comparison, compare
-from parity.config import find_config, load_config
+from parity.config import check_configured, find_config, load_config
 from parity.convention import Convention
 from parity.errors import InputError
 from parity.parting import Pair
@@ -26,6 +26,7 @@ target = "old.py:loss"
 against = "new.py:loss"
 points = "inputs.npz"
 """
+PATIENCE = 600.0  # seconds; nothing is started
 PAST, FUTURE = datetime.date(2000, 1, 1), datetime.date(9999, 12, 31)
 
 
@@ -119,6 +120,19 @@ RULE = 'widened = [{quantity = "dpo/loss", factor = 2, reason = "why", expires =
             LOSS + 'frozen = ["x"]',
             "tool.parity.targets[0].points: got None; expected points, gradients and frozen",
         ),
+        (
+            LOSS.replace('"dpo"', '"dqo"'),
+            "tool.parity.targets[0].objective: got 'dqo'; expected preference, ppo, dpo or reinfo",
+        ),
+        (
+            LOSS + 'framework = "tensorflow"',
+            "tool.parity.targets[0].framework: got 'tensorflow'; expected jax, torch or numpy",
+        ),
+        (
+            PAIR + 'sign = "objective"',
+            "tool.parity.targets[0].sign: got 'objective'; expected no such field beside against",
+        ),
+        (PAIR + "train = true", "tool.parity.targets[0].train: got True; expected no such field"),
         (LOSS + LOSS, "tool.parity.targets[0].name: got 'mylib.losses:loss'; expected a name"),
         (LOSS + 'sign = "up"', "tool.parity.targets[0].sign: got 'up'; expected loss or objective"),
         (LOSS + "detached = 1", "tool.parity.targets[0].detached: got 1; expected bool"),
@@ -233,7 +247,7 @@ def test_what_may_not_differ_at_all_is_never_widened() -> None:
 
 
 def test_the_report_repeats_reason_and_date() -> None:
-    rules = [rule(), rule("dpo/g*", expires=PAST), rule("ppo/*")]
+    rules = [rule(), rule("dpo/l*", expires=PAST), rule("dpo/x")]
     comparisons = [widen(compared("dpo/loss", 3.0), rules), widen(compared("dpo/x", 0.5), rules)]
     passed, expired, idle = applied(comparisons, rules)
     assert (passed.passed, passed.expired) == (["dpo/loss"], False)
@@ -242,6 +256,20 @@ def test_the_report_repeats_reason_and_date() -> None:
     )
     assert (expired.passed, expired.expired) == ([], True)
     assert expired.sentence() == (
-        "dpo/g* allowed 4 times as much until 2000-01-01: expired, no longer counts: issue 7"
+        "dpo/l* allowed 4 times as much until 2000-01-01: expired, no longer counts: issue 7"
     )
     assert "nothing needed it" in idle.sentence()
+
+
+def test_a_pattern_that_means_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match=r"got 'dpq/\*'; expected a pattern of one of dpo/loss"):
+        applied([compared("dpo/loss", 0.5)], [rule("dpq/*")])
+
+
+def test_of_several_targets_the_wrong_one_is_named(tmp_path: Path) -> None:
+    wrong = LOSS + "constants = {beta = -1.0}\n"
+    other = LOSS.replace("mylib.losses:loss", "mylib.losses:other")
+    config = load_config(written(tmp_path, wrong + other))
+    with pytest.raises(InputError) as refused:
+        check_configured(config, [], PATIENCE, lambda *_: None)
+    assert str(refused.value).startswith(f"{config.path}: mylib.losses:loss: --constant: beta: got")

@@ -1,11 +1,15 @@
 """What machines read: JUnit's XML against its schema, GitHub's commands, a step's summary."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import pytest
 import xmlschema
@@ -193,23 +197,32 @@ def test_functions_and_pairs_have_cases_too(
         differentiated=[],
         comparisons=[compared("value", 3.0)],
     )
-    cases = of_each([checked("raised ValueError"), checked("", compared("dpo/loss", 3.0)), pair])
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "mylib/losses.py").write_text("import math\n\n\ndef loss():\n    pass\n")
+    reports = [checked("raised ValueError"), checked("", compared("dpo/loss", 3.0)), pair]
+    cases = of_each(reports, tmp_path)
     assert [(case.suite, case.name, case.verdict) for case in cases] == [
         ("mylib.losses:loss", "call", "divergent"),
         ("mylib.losses:loss (float32)", "dpo/loss", "divergent"),
         ("a.py:f against b.py:f", "value", "divergent"),
     ]
     parsed(cases)
-    # An annotation points at the function, where its file is known.
-    (tmp_path / "mylib").mkdir()
-    (tmp_path / "mylib/losses.py").write_text("import math\n\n\ndef loss():\n    pass\n")
-    monkeypatch.chdir(tmp_path)
-    first, _, third, last = annotations(cases, "divergent: 0 of 3")
-    assert first == (
-        "::error title=mylib.losses%3Aloss%3A call,file=mylib/losses.py,line=4::raised ValueError"
-    )
-    assert third.startswith("::error title=a.py%3Af against b.py%3Af%3A value::value[1] (step)")
-    assert last == "::error title=parity::divergent: 0 of 3"
+    # An annotation points at the function from the workspace, where its file is in there.
+    for workspace, place in ((tmp_path, "mylib/losses.py"), (tmp_path / "mylib", "losses.py")):
+        monkeypatch.setenv("GITHUB_WORKSPACE", str(workspace))
+        first, _, third, last = annotations(cases, "divergent: 0 of 3")
+        title = "mylib.losses%3Aloss%3A call"
+        assert first == f"::error title={title},file={place},line=4::raised ValueError"
+        assert third.startswith("::error title=a.py%3Af against b.py%3Af%3A value::value[1] (step)")
+        assert last == "::error title=parity::divergent: 0 of 3"
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "elsewhere"))
+    assert annotations(cases, "")[0] == f"::error title={title}::raised ValueError"
+    # Two targets of one function are told apart by their names.
+    one, two = (msgspec.structs.replace(reports[1], name=name) for name in ("one", "two"))
+    assert [case.suite for case in of_each([one, two], tmp_path)] == [
+        "one (float32)",
+        "two (float32)",
+    ]
 
 
 def test_faults_have_a_case_in_each_framework() -> None:
@@ -327,12 +340,12 @@ def test_a_command_that_ends_without_a_verdict_says_so_to_machines(
         check=False,
     )
     assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1].startswith("parity: TARGET: losses.py: no such file")
+    assert ran.stderr.splitlines()[-1].startswith(f"parity: {tmp_path}/pyproject.toml: TARGET: lo")
     if wanted == "junit":
         SCHEMA.validate(ran.stdout)
         assert "no such file" in ran.stdout
     else:
-        assert ran.stdout.startswith("::error title=parity%3A check::TARGET: losses.py: no such")
+        assert ran.stdout.startswith(f"::error title=parity%3A check::{tmp_path}/pyproject.toml: T")
 
 
 def test_an_unknown_command_of_the_action_is_refused() -> None:
@@ -345,3 +358,101 @@ def test_an_unknown_command_of_the_action_is_refused() -> None:
         check=False,
     )
     assert (ran.returncode, ran.stdout[:23]) == (2, "::error title=parity::c")
+
+
+def parity(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).parent / "parity", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["run", "--timeout", "0"], 2),  # refused by the command line's own parser
+        (["run", "nowhere.toml"], 2),
+        (["check", "a.py:f", "--objective", "nope"], 2),
+        (["faults", "nope"], 2),
+        (["faults", "--list"], 2),
+        (["peers", "nope"], 2),
+    ],
+)
+def test_bad_usage_is_told_to_machines_too(tmp_path: Path, arguments: list[str], code: int) -> None:
+    for wanted in ("--format=junit", "--format=github"):
+        ran = parity(*arguments, wanted, cwd=tmp_path)
+        assert ran.returncode == code
+        assert len(ran.stderr.splitlines()) == 1
+        if wanted.endswith("junit"):
+            SCHEMA.validate(ran.stdout)
+            assert "<error " in ran.stdout
+        else:
+            assert ran.stdout.startswith(f"::error title=parity%3A {arguments[0]}::")
+
+
+def test_an_interruption_is_told_to_machines_too(tmp_path: Path) -> None:
+    """Sent when the command has said that it begins."""
+    command = [Path(sys.executable).parent / "parity", "faults", "--format", "junit"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate()
+    assert running.returncode == 130
+    SCHEMA.validate(out)
+    assert 'message="interrupted"' in out
+
+
+@pytest.mark.parametrize("place", ["", "missing/summary.md"])
+def test_a_summary_that_cannot_be_written_is_refused_before_anything_starts(
+    tmp_path: Path, place: str
+) -> None:
+    ran = parity(
+        "run",
+        "--format",
+        "github",
+        cwd=tmp_path,
+        env=os.environ | {"GITHUB_STEP_SUMMARY": str(tmp_path / place)},
+    )
+    assert ran.returncode == 2
+    assert "GITHUB_STEP_SUMMARY: got " in ran.stderr
+    assert not list(tmp_path.iterdir())
+    assert "::notice" not in ran.stdout
+
+
+@pytest.mark.parametrize("wanted", ["text", "json", "junit", "github"])
+def test_nothing_is_a_pass_that_nobody_could_be_told(
+    repository: Callable[[str], Path], wanted: str
+) -> None:
+    closed = f"{Path(sys.executable).parent}/parity faults --list >&-"
+    if wanted != "text":
+        closed = f"{Path(sys.executable).parent}/parity check --quick --format {wanted} >&-"
+    ran = subprocess.run(
+        ["bash", "-c", closed],
+        cwd=repository("right"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 3
+    assert ran.stderr.splitlines()[-1] == "parity: standard output is closed"
+
+
+def test_documents_are_utf_8_whatever_the_terminal_speaks(tmp_path: Path) -> None:
+    (tmp_path / "é.py").write_text("def é(x):\n    return x\n")
+    command = ["check", "é.py:é", "--objective", "dpo", "--format", "junit"]
+    ran = subprocess.run(
+        [Path(sys.executable).parent / "parity", *command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    SCHEMA.validate(ran.stdout.decode())
+    assert "é" in ran.stdout.decode()

@@ -217,8 +217,8 @@ def _laid_out(
     inputs: dict[str, Tensor], samples: int, per_sample: Mapping[str, float], shape: str
 ) -> tuple[dict[str, Tensor], Tensor, tuple[int, ...]]:
     """Gives what has one entry a sample its shape; with the places of the samples in it."""
-    first = (samples + 1) // 2
-    width = first + 1
+    width = (2 * samples + 2) // 3  # of the second row, which is full; the first is mostly padding
+    first = samples - width
     places = torch.arange(samples)
     outer: tuple[int, ...] = (samples,)
     mask = torch.ones(samples, dtype=next(iter(inputs.values())).dtype)

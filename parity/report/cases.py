@@ -1,6 +1,7 @@
 """A judgement as test cases, one a quantity: what machines that collect tests understand."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from parity.comparison import Comparison, Verdict, worst_verdict
@@ -24,7 +25,7 @@ class Case(NamedTuple):
         name: of the quantity, or in words what was judged.
         verdict: match, noisy, inconclusive or divergent.
         message: why it is no match, or what is remarkable, in one line; empty otherwise.
-        function: the user's function that is at fault, as it was named; empty for none.
+        function: the user's function that is at fault, as file:name; empty where none is known.
     """
 
     suite: str
@@ -63,34 +64,45 @@ def _lesson(lesson: "LessonReport", noise: "AllowedNoise | None") -> list[Case]:
     return cases
 
 
-def of_each(reports: "Iterable[CheckReport | AgainstReport]") -> list[Case]:
-    """The cases of functions and of pairs of functions."""
+def of_each(reports: "Iterable[CheckReport | AgainstReport]", root: Path) -> list[Case]:
+    """The cases of functions and of pairs of functions.
+
+    Args:
+        reports: their judgements.
+        root: the folder from which they are named.
+    """
     from parity.judging import CheckReport
 
     return [
         case
         for report in reports
-        for case in (of_check(report) if isinstance(report, CheckReport) else of_against(report))
+        for case in (
+            of_check(report, root) if isinstance(report, CheckReport) else of_against(report, root)
+        )
     ]
 
 
-def of_check(report: "CheckReport") -> list[Case]:
+def of_check(report: "CheckReport", root: Path) -> list[Case]:
     """Each quantity of a function in each dtype; what it did wrong beside its values is a case."""
+    suite = report.name or report.target
     if report.fault:
-        return [Case(report.target, "call", report.verdict, report.fault, report.target)]
+        return [Case(suite, "call", report.verdict, report.fault, _located(report.target, root))]
     return [
-        case._replace(function=report.target)
+        case._replace(function=_located(report.target, root))
         for lesson in report.lessons
-        for case in _quantities(f"{report.target} ({lesson.dtype})", lesson.comparisons)
+        for case in _quantities(f"{suite} ({lesson.dtype})", lesson.comparisons)
     ]
 
 
-def of_against(report: "AgainstReport") -> list[Case]:
+def of_against(report: "AgainstReport", root: Path) -> list[Case]:
     """The value and each gradient of two functions."""
-    suite = f"{report.left} against {report.right}"
+    suite = report.name or f"{report.left} against {report.right}"
     if report.fault:
-        return [Case(suite, "call", report.verdict, report.fault, report.left)]
-    return [case._replace(function=report.left) for case in _quantities(suite, report.comparisons)]
+        return [Case(suite, "call", report.verdict, report.fault, _located(report.left, root))]
+    return [
+        case._replace(function=_located(report.left, root))
+        for case in _quantities(suite, report.comparisons)
+    ]
 
 
 def of_faults(outcomes: Iterable["Outcome"]) -> list[Case]:
@@ -104,6 +116,13 @@ def of_faults(outcomes: Iterable["Outcome"]) -> list[Case]:
         )
         for outcome in outcomes
     ]
+
+
+def _located(target: str, root: Path) -> str:
+    """A function by its file; nothing where its module is not below the folder."""
+    place, _, name = target.rpartition(":")
+    path = root / (place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
+    return f"{path}:{name}" if path.is_file() else ""
 
 
 def _quantities(suite: str, comparisons: Sequence[Comparison]) -> list[Case]:

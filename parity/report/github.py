@@ -1,6 +1,7 @@
 """Cases as GitHub's workflow commands, and as the summary of a step."""
 
 import ast
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,12 +56,13 @@ def summary(cases: Sequence[Case], closing: str) -> str:
 
 
 def _place(function: str) -> dict[str, str]:
-    """File and line of a user's function, seen from here; nothing where that is not known."""
+    """File and line of a user's function, seen from the workspace or from here, if it is there."""
     place, _, name = function.rpartition(":")
-    path = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
-    if not function or path.is_absolute() or not path.is_file():
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+    if not place or not Path(place).resolve().is_relative_to(root):
         return {}
-    found = {"file": path.as_posix()}
+    path = Path(place).resolve()
+    found = {"file": path.relative_to(root).as_posix()}
     try:
         parsed = ast.parse(path.read_bytes())
     except (OSError, ValueError, SyntaxError):
