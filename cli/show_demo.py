@@ -70,7 +70,7 @@ def onwards(out: Path, lesson: str) -> None:
         (str(out / "planted.json"), "the judgement of the planted bug"),
         (
             "parity mechanics signed-min",
-            "what it does, in numbers; why it hides",
+            "what it does and why it hides",
         ),
         ("parity twins ppo", "both sources, line against line"),
         ("parity faults", "the whole catalogue, planted"),

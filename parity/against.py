@@ -5,7 +5,10 @@ lie from it gives the allowance; the two float64 runs against each other say whe
 compute the same thing at all.
 """
 
+import io
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 
 from parity.backends import CALLED, Progress, Workers
 from parity.calling import Answer
-from parity.deriving import Derive, Gather, InputsHeader, is_mask, load_inputs, prepared
+from parity.deriving import Derive, Gather, InputsHeader, load_inputs, prepared
 from parity.errors import BackendError, InputError
 from parity.files import read_bytes, write_arrays
 from parity.noise import REPLICAS
@@ -56,13 +59,20 @@ def compare_functions(pair: Pair, timeout: float, progress: Progress) -> Against
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
         points = _points(pair.points, folder, timeout, progress)
-        gradients = _differentiated(pair, points)
-        played = _play(pair, points, gradients, folder / "all", timeout, progress)
+        _uniform(pair.points, points)
+        masks = _masks(points)
+        gradients = _differentiated(pair, points[0][1], masks)
+        played = _play(pair, points, gradients, masks, folder / "all", timeout, progress)
         report = judge_pair(pair, points, gradients, played)
+        if not pair.gradients:
+            taken = [name for name in masks if name not in gradients]
+            advice = "not differentiated, it is a mask: {0} (--gradients {0})"
+            notes = [*report.notes, *(advice.format(name) for name in taken)]
+            report = msgspec.structs.replace(report, notes=notes)
         if report.fault or not report.broken:
             return report
         broken = [
-            _shrunk(b, pair, points, gradients, folder / f"less-{n}", timeout, progress)
+            _shrunk(b, pair, points, gradients, masks, folder / f"less-{n}", timeout, progress)
             for n, b in enumerate(report.broken[:1])
         ]
         return msgspec.structs.replace(report, broken=[*broken, *report.broken[1:]])
@@ -107,20 +117,60 @@ def _read(path: Path) -> Inputs:
     try:
         if path.suffix == ".safetensors":
             return load(content)
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (SafetensorError, ValueError, OSError, EOFError) as error:
+        with zipfile.ZipFile(io.BytesIO(content)):  # NumPy takes anything else for a pickle
+            archive = np.load(io.BytesIO(content), allow_pickle=False)
+    except (SafetensorError, zipfile.BadZipFile) as error:
         raise InputError(f"--points: {path}: not a readable {path.suffix} file: {error}") from error
+    found = {}
+    for name in archive.files:
+        try:
+            found[name] = archive[name]
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(
+                f"--points: {path}: {name}: not readable; expected an array of numbers"
+            ) from error
+    return found
 
 
-def _differentiated(pair: Pair, points: Sequence[tuple[str, Inputs]]) -> list[str]:
-    _, first = points[0]
+def _uniform(source: str, points: Sequence[tuple[str, Inputs]]) -> None:
+    """Refuses points that hold other arrays than the first does, or of another kind, or no floats.
+
+    Raises:
+        InputError: they do.
+    """
+    start, first = points[0]
+    if not any(values.dtype.kind == "f" for values in first.values()):
+        found = ", ".join(f"{name} {values.dtype}" for name, values in first.items())
+        raise InputError(f"--points: {source}: {start}: got {found}; expected an array of floats")
+    for label, inputs in points[1:]:
+        for name in dict.fromkeys([*first, *inputs]):
+            here, there = (given[name].dtype if name in given else None for given in (inputs, first))
+            if here != there:
+                raise InputError(
+                    f"--points: {source}: {label}: {name}: got {here or 'nothing'}; "
+                    f"expected {there or 'nothing'}, as in {start}"
+                )
+
+
+def _masks(points: Sequence[tuple[str, Inputs]]) -> list[str]:
+    """Floats that choose: 0 or 1 at every point, and both of them or a mask by name."""
+    found = []
+    for name in points[0][1]:
+        arrays = [inputs[name] for _, inputs in points]
+        values = np.unique(np.concatenate([array.ravel() for array in arrays]))
+        binary = arrays[0].dtype.kind == "f" and bool(np.isin(values, (0.0, 1.0)).all())
+        if binary and ("mask" in name.lower() or len(values) == 2):
+            found.append(name)
+    return found
+
+
+def _differentiated(pair: Pair, first: Inputs, masks: Sequence[str]) -> list[str]:
     for option, names in (("--gradients", pair.gradients), ("--frozen", pair.frozen)):
         for name in names:
             if name not in first or first[name].dtype.kind != "f":
                 floats = ", ".join(n for n, v in first.items() if v.dtype.kind == "f")
                 raise InputError(f"{option}: got {name!r}; expected one of {floats}")
-    every = sorted(n for n, v in first.items() if v.dtype.kind == "f" and not is_mask(v))
+    every = sorted(n for n, v in first.items() if v.dtype.kind == "f" and n not in masks)
     return list(dict.fromkeys([*(pair.gradients or every), *pair.frozen]))
 
 
@@ -128,6 +178,7 @@ def _play(
     pair: Pair,
     points: Sequence[tuple[str, Inputs]],
     gradients: list[str],
+    masks: list[str],
     place: Path,
     timeout: float,
     progress: Progress,
@@ -139,7 +190,7 @@ def _play(
     for number, (label, inputs) in enumerate(points):
         files.append(f"{place}-{number}")
         write_arrays(Path(files[-1]), InputsHeader(label), inputs)
-    played = Played({}, {})
+    played, lenient = Played({}, {}), len(dtypes) == 1
     for dtype in dtypes:
         jobs: dict[str, list[Job]] = {
             side: [
@@ -149,8 +200,9 @@ def _play(
                     mapping=dict(pair.mapping),
                     points=files,
                     gradients=gradients,
-                    replicas=REPLICAS if dtype == "float32" else 0,
-                    lenient=len(dtypes) == 1,
+                    masks=masks,
+                    replicas=0 if lenient else REPLICAS,
+                    lenient=lenient,
                     output=f"{place}-{side}-{dtype}",
                 )
             ]
@@ -182,6 +234,7 @@ def _shrunk(
     pair: Pair,
     points: Sequence[tuple[str, Inputs]],
     gradients: list[str],
+    masks: list[str],
     place: Path,
     timeout: float,
     progress: Progress,
@@ -200,7 +253,7 @@ def _shrunk(
     candidates = [*([row] for row in rows), *halves]
     less = [(str(c), _rows(inputs, c, total)) for c in candidates]
     try:
-        played = _play(pair, less, gradients, place, timeout, progress, dtypes=("float64",))
+        played = _play(pair, less, gradients, masks, place, timeout, progress, dtypes=("float64",))
     except (BackendError, InputError):  # of less than it needs, a function may well break
         return broken
     for number, candidate in enumerate(candidates):

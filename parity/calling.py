@@ -18,7 +18,15 @@ from parity.problem import Problem
 from parity.samples import Samples
 from parity.targets import load
 from parity.trace import Trace
-from parity.watch import MisbehaviourError, Watch, checked, limit_memory, on_guard, raised
+from parity.watch import (
+    MisbehaviourError,
+    Watch,
+    checked,
+    limit_memory,
+    on_guard,
+    raised,
+    severed,
+)
 
 __all__ = ["PARTS", "Answer", "Call", "answer", "signature_of"]
 
@@ -78,6 +86,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         matched: parameter to our input.
         refused: why the function cannot be called as asked; empty otherwise.
         fault: what it did wrong, beside its values; empty otherwise.
+        severed: why its values have no gradients; empty where they have, or that is its fault.
         notes: what is remarkable and harmless.
     """
 
@@ -86,6 +95,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     matched: dict[str, str] = {}
     refused: str = ""
     fault: str = ""
+    severed: str = ""
     notes: list[str] = []
 
 
@@ -211,17 +221,12 @@ def _call(
         for ours, value in given.items():
             if not adapt.same(value, inputs[ours]):
                 raise MisbehaviourError(f"changed its input {ours} in place; expected it untouched")
-        if isinstance(result, tuple) and result:
-            result = result[0]
+        result = watch.first(result)
         shape = outer if convention.reduction == "per-sample" else ()
         dtypes = [str(v.dtype) for v in inputs.values() if "int" not in str(v.dtype)]
         checked(result, adapt.arrays, shape, dtypes[0])
-        tracked = any(getattr(value, "requires_grad", False) for value in given.values())
-        if tracked and not getattr(result, "requires_grad", True):
-            raise MisbehaviourError(
-                "returned a value that carries no gradient; expected one that depends on "
-                f"{' or '.join(ours for ours, v in given.items() if v.requires_grad)}"
-            )
+        if why := severed(result, given):
+            raise MisbehaviourError(why)
         return result
 
     return call

@@ -17,11 +17,12 @@ from parity.convention import bind
 from parity.errors import InputError
 from parity.files import read_arrays, write_arrays, write_whole
 from parity.targets import load
-from parity.watch import MisbehaviourError, Watch, limit_memory, on_guard, raised
+from parity.watch import MisbehaviourError, Watch, limit_memory, on_guard, raised, severed
 
-__all__ = ["Derive", "Gather", "InputsHeader", "derive", "gather", "is_mask", "load_inputs"]
+__all__ = ["Derive", "Gather", "InputsHeader", "derive", "gather", "load_inputs", "prepared"]
 
 Inputs = dict[str, NDArray[Any]]
+Run = Callable[[Mapping[str, Any]], tuple[Any, dict[str, Any]]]
 
 
 class InputsHeader(msgspec.Struct, frozen=True):
@@ -46,7 +47,8 @@ class Derive(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         mapping: the function's parameter to a name of the points.
         points: files of one point each.
         gradients: inputs to differentiate in.
-        replicas: how many more runs at randomly rounded inputs.
+        masks: floats that choose, and are not to be moved.
+        replicas: how many more runs at inputs moved by a rounding.
         lenient: an exception is the answer of that point, not of the whole.
         output: prefix of what is saved: `.json`, and `.0`, `.1`, … for the points.
     """
@@ -56,6 +58,7 @@ class Derive(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     mapping: dict[str, str]
     points: list[str]
     gradients: list[str]
+    masks: list[str]
     replicas: int
     lenient: bool = False
     output: str
@@ -94,7 +97,9 @@ def prepared(name: str, value: Any) -> NDArray[Any]:
     Raises:
         InputError: it holds no numbers, NaN, or what float32 cannot hold.
     """
-    array = np.asarray(value)
+    if str(getattr(value, "dtype", "")).endswith("bfloat16"):
+        raise InputError(f"{name}: got bfloat16, which NumPy lacks; expected float32 or float64")
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)  # torch's
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: got {array.dtype}; expected real numbers, integers or booleans")
     if array.dtype.kind == "f":
@@ -114,11 +119,6 @@ def load_inputs(path: Path) -> tuple[str, Inputs]:
     """One point: its label and its inputs."""
     header, arrays = read_arrays(path, InputsHeader)
     return header.label, arrays
-
-
-def is_mask(values: NDArray[Any]) -> bool:
-    """Whether floats are all 0 or 1: they choose, and are not to be moved or differentiated."""
-    return bool(np.isin(values, (0.0, 1.0)).all())
 
 
 def derive(job: Derive, dtype: str) -> None:
@@ -142,7 +142,7 @@ def _derived(job: Derive, dtype: str) -> Answer:
             adapt = importlib.import_module(job.modules[name][0])
             trial = adapt.deriver(_caller(function, signature, matched, adapt, Watch()), ())
             with suppress(Exception):
-                _evaluated(trial, first, dtype, 0)
+                trial(_typed(first, dtype))
                 framework = name
                 break
         adapt = importlib.import_module(job.modules[framework][0])
@@ -156,7 +156,9 @@ def _derived(job: Derive, dtype: str) -> Answer:
             run = adapt.deriver(called, names)
             try:
                 with watch.settings(adapt):
-                    arrays = _evaluated(run, inputs, dtype, job.replicas)
+                    if number == 0 and dtype == "float64" and not job.lenient:
+                        _repeated((run, adapt.deriver(called, names)), inputs)
+                    arrays = _evaluated(run, inputs, dtype, job)
             except Exception as error:
                 if job.lenient:
                     continue
@@ -164,7 +166,7 @@ def _derived(job: Derive, dtype: str) -> Answer:
                 fault = f"{what} ({label})"
                 return msgspec.structs.replace(known, fault=fault, notes=watch.notes())
             write_arrays(Path(f"{job.output}.{number}"), InputsHeader(label), arrays)
-    return msgspec.structs.replace(known, notes=watch.notes())
+    return msgspec.structs.replace(known, severed=watch.severed, notes=watch.notes())
 
 
 def _caller(
@@ -182,11 +184,12 @@ def _caller(
         for name, value in given.items():
             if not adapt.same(value, inputs[name]):
                 raise MisbehaviourError(f"changed its input {name} in place")
-        result = result[0] if isinstance(result, tuple) and result else result
+        result = watch.first(result)
         if not isinstance(result, adapt.arrays) or "float" not in str(result.dtype):
             raise MisbehaviourError(
                 f"returned {type(result).__name__}; expected an array of floats"
             )
+        watch.severed = watch.severed or severed(result, given)
         return result
 
     return called
@@ -216,19 +219,28 @@ def _matched(job: Derive, signature: Any, inputs: Inputs) -> dict[str, str]:
     return matched
 
 
-def _evaluated(
-    run: Callable[[Mapping[str, Any]], tuple[Any, dict[str, Any]]],
-    inputs: Inputs,
-    dtype: str,
-    replicas: int,
-) -> Inputs:
-    """The values at the inputs and, stacked, at inputs moved at random by a rounding."""
-    typed = {n: v.astype(dtype) if v.dtype.kind == "f" else v for n, v in inputs.items()}
-    centre = _named(*run(typed))
-    random = np.random.default_rng(20)
-    moved = [_named(*run(_moved(typed, random))) for _ in range(replicas)]
-    stacked = {f"replicas/{n}": np.stack([m[n] for m in moved]) for n in centre if moved}
+def _repeated(runs: Iterable[Run], inputs: Inputs) -> None:
+    """Refuses a function that computes something else when it is called again."""
+    once, again = (_named(*run(dict(inputs))) for run in runs)
+    if not all(np.array_equal(once[name], again[name], equal_nan=True) for name in once):
+        raise MisbehaviourError("gives another value when called again")
+
+
+def _evaluated(run: Run, inputs: Inputs, dtype: str, job: Derive) -> Inputs:
+    """The values at the inputs and, stacked, at inputs moved at random by a float32 rounding.
+
+    The same in every dtype: what a float32 run adds to the float64 run there is its own rounding.
+    """
+    centre = _named(*run(_typed(inputs, dtype)))
+    random, single = np.random.default_rng(20), _typed(inputs, "float32")
+    moved = (_moved(single, job.masks, random) for _ in range(job.replicas))
+    runs = [_named(*run(_typed(other, dtype))) for other in moved]
+    stacked = {f"replicas/{n}": np.stack([values[n] for values in runs]) for n in centre if runs}
     return {**centre, **stacked}
+
+
+def _typed(inputs: Inputs, dtype: str) -> Inputs:
+    return {n: v.astype(dtype) if v.dtype.kind == "f" else v for n, v in inputs.items()}
 
 
 def _named(value: Any, gradients: Mapping[str, Any]) -> Inputs:
@@ -236,14 +248,20 @@ def _named(value: Any, gradients: Mapping[str, Any]) -> Inputs:
     return {"value": np.array(value), **{name: np.array(array) for name, array in by_name}}
 
 
-def _moved(inputs: Inputs, random: np.random.Generator) -> Inputs:
-    """Every float moved by up to 2⁻²⁴ of itself and rounded at random; masks stay."""
+def _moved(inputs: Inputs, masks: Iterable[str], random: np.random.Generator) -> Inputs:
+    """Every float moved by up to 2⁻²⁴ of itself and rounded at random; masks stay.
+
+    A zero moves by as much of the largest entry, or of 1: equal terms would all round alike.
+    """
     moved = dict(inputs)
     for name, values in inputs.items():
-        if values.dtype.kind != "f" or is_mask(values):
+        if values.dtype.kind != "f" or name in masks:
             continue
-        shift = random.uniform(-1, 1, values.shape) * 2.0**-24 * np.abs(values)
-        chance = np.abs(shift) / np.spacing(np.abs(values))
+        size = np.abs(values)
+        shift = random.uniform(-1, 1, values.shape) * 2.0**-24 * size
         there = np.nextafter(values, np.copysign(np.inf, shift).astype(values.dtype))
-        moved[name] = np.where(random.uniform(size=values.shape) < chance, there, values)
+        rounded = random.uniform(size=values.shape) < np.abs(shift) / np.spacing(size)
+        largest = size.max(initial=0.0, where=np.isfinite(size)) or 1.0
+        other = np.where(size == 0, random.uniform(0, 2.0**-24, values.shape) * largest, there)
+        moved[name] = np.where(rounded | (size == 0), other, values).astype(values.dtype)
     return moved

@@ -1,6 +1,7 @@
 """The probe grid: points that reach every branch of every objective, and keep off the kinks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,44 @@ def _ppo_random(seed: int, actions: int, samples: int, count: int) -> list[State
     return states
 
 
+_SEVEN = (0.7, -0.2, 0.1, -1.1, 0.4, 1.3, -0.6)  # logits of the states below
+_FAR = (-300.0, 0.0, -40.0, -120.0, -200.0, -260.0, -80.0)  # of a reference: a KL of 180
+_NEAR = (0.701, -0.2, 0.1, -1.1, 0.4, 1.301, -0.602)  # of a reference beside them
+_PEAKED = (40.0, 0.0, -36.0, 3.0, -20.0, 10.0, -8.0)  # a log-probability of -76
+
+
+def _ppo_far() -> list[State]:
+    """Seven actions, two samples: what no ordinary run reaches, where a clamp would show."""
+    inside, outside = (0.9, 1.1), (1.5, 0.5)
+    above, below = np.exp([75.0, 75.0]), np.exp([-75.0, -75.0])
+    return [
+        _ppo("advantages of hundreds", _SEVEN, (0, 5), inside, (700.0, -300.0), reference=_SEVEN),
+        _ppo(
+            "advantages of a thousand, clipped",
+            _SEVEN,
+            (3, 1),
+            outside,
+            (1700.0, -2200.0),
+            reference=_PEAKED,
+        ),
+        _ppo(
+            "advantages of ten thousand",
+            _SEVEN,
+            (4, 4),
+            outside,
+            (-17000.0, 6000.0),
+            reference=_SEVEN,
+        ),
+        _ppo("KL above 100", _SEVEN, (2, 6), outside, (-0.6, 1.7), reference=_FAR),
+        _ppo("log-ratio of 75, clipped", _SEVEN, (0, 5), above, (1.7, 0.6), reference=_FAR),
+        _ppo("log-ratio of 75, not clipped", _SEVEN, (0, 5), above, (-0.6, -1.7), reference=_FAR),
+        _ppo("log-ratio of -75, clipped", _PEAKED, (2, 2), below, (-0.6, -1.7), reference=_SEVEN),
+        _ppo(
+            "log-ratio of -75 alone", _PEAKED, (2, 2), below, (1.7, 0.6), reference=_SEVEN, beta=0.0
+        ),
+    ]
+
+
 def _dpo(
     label: str,
     logits: ArrayLike,
@@ -165,6 +204,16 @@ def _dpo_core() -> list[State]:
         _dpo("one pair three times", ordinary, ((2, 0),) * 3),
         _dpo("a pair and its opposite", ordinary, ((2, 0), (0, 2), (1, 0))),
         _dpo("beta above 1", ordinary, pairs, beta=2.5),
+    ]
+
+
+def _dpo_far() -> list[State]:
+    """Seven actions, two pairs: what preferences should not hold and do."""
+    return [
+        _dpo("a pair of one action twice", _SEVEN, ((2, 2), (0, 5)), reference=_PEAKED),
+        _dpo("only pairs of one action twice", _SEVEN, ((2, 2), (5, 5)), reference=_PEAKED),
+        _dpo("reference far away", _SEVEN, ((0, 1), (5, 2)), reference=_FAR),
+        _dpo("beta of thousands", _SEVEN, ((0, 1), (5, 2)), reference=_NEAR, beta=3000.0),
     ]
 
 
@@ -208,6 +257,18 @@ def _reward_core() -> list[State]:
         _reward("score difference near -1000", (-500.0, 500.0), chosen, rejected),
         _reward("one pair three times", (0.8, -0.3), (chosen[0],) * 3, (rejected[0],) * 3),
         _reward("equal features", (0.8, -0.3), chosen, (chosen[0], *rejected[1:])),
+    ]
+
+
+def _reward_far() -> list[State]:
+    """Seven features, two pairs: features of thousands, with weights that make up for it."""
+    random = np.random.default_rng(11)
+    weights, (chosen, rejected) = random.normal(size=7) / 4000, random.normal(size=(2, 2, 7)) * 4000
+    return [
+        _reward("features of thousands", weights, chosen, rejected),
+        _reward(
+            "features of thousands, equal in a pair", weights, chosen, (rejected[0], chosen[1])
+        ),
     ]
 
 
@@ -267,6 +328,16 @@ def _reinforce_core() -> list[State]:
     ]
 
 
+def _reinforce_far() -> list[State]:
+    """Seven actions, two samples: what no ordinary run reaches, where a clamp would show."""
+    return [
+        _reinforce(
+            "advantages of ten thousand", _SEVEN, (0, 5), (17000.0, -6000.0), reference=_SEVEN
+        ),
+        _reinforce("KL above 100", _SEVEN, (2, 6), (-0.6, 1.7), reference=_FAR),
+    ]
+
+
 def _reinforce_random(seed: int, actions: int, samples: int, count: int) -> list[State]:
     random = np.random.default_rng(seed)
     states = []
@@ -296,12 +367,19 @@ def core() -> tuple[Points, ...]:
 
 
 def grid() -> tuple[Points, ...]:
-    """The whole grid: the core, and random states of sizes from 2 to 128 actions."""
-    sizes = ((2, 1), (7, 2), (128, 1000))
-    return (
-        *core(),
-        *(_stack("reward", f"{f} x {n}", _reward_random(3, f, n, 3)) for f, n in sizes),
-        *(_stack("ppo", f"{k} x {n}", _ppo_random(5, k, n, 6)) for k, n in sizes),
-        *(_stack("dpo", f"{k} x {n}", _dpo_random(7, k, n, 6)) for k, n in sizes),
-        *(_stack("reinforce", f"{k} x {n}", _reinforce_random(9, k, n, 6)) for k, n in sizes),
-    )
+    """The whole grid: the core, random states of sizes from 2 to 128 actions, and extreme ones."""
+    stacks = [*core()]
+    for objective, (random, far) in _DRAWN.items():
+        for wide, long in ((2, 1), _SIZE_FAR, (128, 1000)):
+            states = random(wide, long) + (far() if (wide, long) == _SIZE_FAR else [])
+            stacks.append(_stack(objective, f"{wide} x {long}", states))
+    return tuple(stacks)
+
+
+_SIZE_FAR = (7, 2)  # an extreme state costs no shape of its own
+_DRAWN: dict[str, tuple[Callable[[int, int], list[State]], Callable[[], list[State]]]] = {
+    "reward": (partial(_reward_random, 3, count=3), _reward_far),
+    "ppo": (partial(_ppo_random, 5, count=6), _ppo_far),
+    "dpo": (partial(_dpo_random, 7, count=6), _dpo_far),
+    "reinforce": (partial(_reinforce_random, 9, count=6), _reinforce_far),
+}

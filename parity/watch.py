@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MisbehaviourError", "Watch", "checked", "limit_memory", "on_guard", "raised"]
+__all__ = [
+    "MisbehaviourError",
+    "Watch",
+    "checked",
+    "limit_memory",
+    "on_guard",
+    "raised",
+    "severed",
+]
 
 MEMORY = 6 * 2**30  # bytes of address space beyond what is mapped once the frameworks are loaded
 
@@ -71,6 +79,17 @@ def _called(kind: type) -> str:
     return name.replace("jaxlib.ArrayImpl", "jax.Array")
 
 
+def severed(result: Any, given: Mapping[str, Any]) -> str:
+    """Says that torch finds no way from a result back to any input; empty where it does."""
+    tracked = [name for name, value in given.items() if getattr(value, "requires_grad", False)]
+    if not tracked or getattr(result, "requires_grad", True):
+        return ""
+    return (
+        "returned a value that carries no gradient; expected one that depends on "
+        f"{' or '.join(tracked)}"
+    )
+
+
 def raised(error: BaseException, function: Callable[..., Any]) -> str:
     """The exception in one line, with the last line of the user's file."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -83,9 +102,14 @@ def raised(error: BaseException, function: Callable[..., Any]) -> str:
 
 
 class Watch:
-    """What a function does beside computing."""
+    """What a function does beside computing.
+
+    Attributes:
+        severed: why its values have no gradients; empty where they have.
+    """
 
     def __init__(self) -> None:
+        self.severed, self._returned = "", 1
         self._grid, self._labels, self._calls = "", (), 0
         self._printed: list[str] = []
         self._threads: set[str] = set()
@@ -125,6 +149,13 @@ class Watch:
             self._printed = _text_since(start)
         return result
 
+    def first(self, result: Any) -> Any:
+        """Of a tuple, what is compared; that is worth a note."""
+        if not isinstance(result, tuple) or not result:
+            return result
+        self._returned = len(result)
+        return result[0]
+
     @contextmanager
     def settings(self, adapt: Any) -> Iterator[None]:
         """Watches global settings while the block runs.
@@ -154,6 +185,8 @@ class Watch:
     def notes(self) -> list[str]:
         """What was seen and does no harm."""
         notes = []
+        if self._returned > 1:
+            notes.append(f"returns {self._returned} values: the first is compared")
         if self._printed:
             notes.append(f"prints while it computes: {self._printed[0][:80]!r}")
         alive = self._threads & {thread.name for thread in threading.enumerate()}

@@ -58,8 +58,8 @@ def deriver(
         given = {name: torch.from_numpy(value) for name, value in inputs.items()}
         variables = {name: given[name].requires_grad_() for name in names}
         value = function({**given, **{name: v.clone() for name, v in variables.items()}})
-        if not names:
-            return value.detach(), {}
+        if not value.requires_grad:  # of nothing, or of nothing that it depends on
+            return value, {name: torch.zeros_like(v) for name, v in variables.items()}
         gradients = torch.autograd.grad(
             torch.sum(value), tuple(variables.values()), allow_unused=True, materialize_grads=True
         )
