@@ -137,7 +137,10 @@ def check(
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option(metavar="FUNCTION", help="Compare with this function, whatever both compute."),
+        typer.Option(
+            metavar="FUNCTION",
+            help="Compare with this function, whatever both compute; of a tuple, the first.",
+        ),
     ] = None,
     points: Annotated[
         str | None,
@@ -148,7 +151,10 @@ def check(
     ] = None,
     gradients: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="For --against: inputs to differentiate in."),
+        typer.Option(
+            metavar="NAME",
+            help="For --against: inputs to differentiate in (default: all floats but masks).",
+        ),
     ] = None,
     frozen: Annotated[
         list[str] | None,

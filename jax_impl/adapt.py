@@ -41,24 +41,24 @@ def restore(before: Mapping[str, Any]) -> None:
 
 def deriver(
     function: Callable[[dict[str, Any]], Any], names: tuple[str, ...]
-) -> Callable[[Mapping[str, Any]], tuple[Any, dict[str, Any]]]:
-    """A function's value, and the derivatives of its sum in some of its inputs.
+) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """A function's value, and the derivatives of its sum, or a multiple, in some of its inputs.
 
     Args:
         function: takes its inputs by name.
         names: the inputs to differentiate in.
     """
 
-    def total(variables: dict[str, Any], others: dict[str, Any]) -> tuple[Any, Any]:
+    def total(variables: dict[str, Any], others: dict[str, Any], weight: float) -> tuple[Any, Any]:
         value = function({**others, **variables})
-        return jnp.sum(value), value
+        return weight * jnp.sum(value), value
 
     compiled = jax.jit(jax.value_and_grad(total, has_aux=True))
 
-    def derive(inputs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def derive(inputs: Mapping[str, Any], weight: float = 1.0) -> tuple[Any, dict[str, Any]]:
         given = {name: jnp.asarray(value) for name, value in inputs.items()}
         variables = {name: given.pop(name) for name in names}
-        (_, value), gradients = compiled(variables, given)
+        (_, value), gradients = compiled(variables, given, weight)
         return value, gradients
 
     return derive

@@ -1,8 +1,8 @@
 """`parity check A --against B`: two functions of the user's, of any objective and framework.
 
-The judge is each function's own float64 run. How far its float32 runs, at inputs rounded at random,
-lie from it gives the allowance; the two float64 runs against each other say whether the functions
-compute the same thing at all.
+The judge is each function's own float64 run. How far its float32 runs, at inputs moved at random,
+scatter about it gives the allowance: what they all miss it by is no rounding. The two float64 runs
+against each other say whether the functions compute the same thing at all.
 """
 
 import io
@@ -144,11 +144,11 @@ def _uniform(source: str, points: Sequence[tuple[str, Inputs]]) -> None:
         raise InputError(f"--points: {source}: {start}: got {found}; expected an array of floats")
     for label, inputs in points[1:]:
         for name in dict.fromkeys([*first, *inputs]):
-            here, there = (given[name].dtype if name in given else None for given in (inputs, first))
+            here, there = (str(i[name].dtype) if name in i else "nothing" for i in (inputs, first))
             if here != there:
                 raise InputError(
-                    f"--points: {source}: {label}: {name}: got {here or 'nothing'}; "
-                    f"expected {there or 'nothing'}, as in {start}"
+                    f"--points: {source}: {label}: {name}: got {here}; expected {there}, "
+                    f"as in {start}"
                 )
 
 

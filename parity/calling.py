@@ -2,9 +2,9 @@
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from parity.errors import InputError
 from parity.files import write_whole
 from parity.points import Points
 from parity.problem import Problem
+from parity.recognition import recognised
 from parity.samples import Samples
 from parity.targets import load
 from parity.trace import Trace
@@ -24,6 +25,7 @@ from parity.watch import (
     checked,
     limit_memory,
     on_guard,
+    printable,
     raised,
     severed,
 )
@@ -98,6 +100,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     severed: str = ""
     notes: list[str] = []
 
+    def __post_init__(self) -> None:
+        """Makes text from the user's code printable: it may hold what no file can."""
+        for name in ("signature", "refused", "fault", "severed"):
+            msgspec.structs.force_setattr(self, name, printable(getattr(self, name)))
+        shown = [printable(note) for note in self.notes]
+        msgspec.structs.force_setattr(self, "notes", shown)
+
 
 def answer(job: Call, dtype: str) -> None:
     """Does the job; whatever the function does short of ending the process becomes an answer."""
@@ -114,7 +123,11 @@ def _answer(job: Call, dtype: str) -> Answer:
             matched = match(signature, name, job.objective, job.convention, job.mapping)
         except InputError as error:
             return Answer(refused=str(error))
-        framework = job.framework or _recognised(job, dtype, function, signature, matched)
+        framework = job.framework or recognised(
+            function,
+            job.modules,
+            partial(_accepts, job, dtype, function, signature, matched),
+        )
         adapt, backend = (importlib.import_module(module) for module in job.modules[framework])
         if job.problem and not hasattr(backend, "train"):
             return Answer(
@@ -170,39 +183,37 @@ def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
         InputError: Python cannot tell.
     """
     try:
-        return inspect.signature(function)
-    except (TypeError, ValueError) as error:
+        signature = inspect.signature(function)
+        str(signature)  # the words of its defaults are the user's
+        return signature
+    except Exception as error:
         raise InputError(
             f"{name}: has no signature that Python can read; expected a function of its own "
             "(--adapter FILE.py:FUNCTION)"
         ) from error
 
 
-def _recognised(
+def _accepts(
     job: Call,
     dtype: str,
     function: Callable[..., Any],
     signature: inspect.Signature,
     matched: dict[str, str],
-) -> str:
-    """The framework that the function's module loads; of several, the one that it returns."""
-    loaded = [name for name in job.modules if name in sys.modules and name != "numpy"]
-    if len(loaded) == 1:
-        return loaded[0]
+    framework: str,
+) -> bool:
+    """Whether the function takes a framework's arrays at the first point, and returns one."""
     points = Points.load(Path(job.points[0]))
     single = {name: values[:1] for name, values in points.inputs.items()}
     first = Points(points.objective, points.grid, points.labels[:1], single)
     convention = msgspec.structs.asdict(job.convention)
     del convention["constants"]
-    for name in loaded:
-        adapt, backend = (importlib.import_module(module) for module in job.modules[name])
-        call = _call(function, signature, matched, adapt, job.convention, Watch())
-        try:
-            backend.evaluate(first, dtype, adapt.pieces(call, job.objective, **convention))
-        except Exception:
-            continue
-        return name
-    return loaded[0] if loaded else "numpy"
+    adapt, backend = (importlib.import_module(module) for module in job.modules[framework])
+    watch = Watch()
+    call = _call(function, signature, matched, adapt, job.convention, watch)
+    with suppress(Exception), watch.settings(adapt):
+        backend.evaluate(first, dtype, adapt.pieces(call, job.objective, **convention))
+        return True
+    return False
 
 
 def _call(

@@ -74,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         verdict: match, noisy, inconclusive or divergent.
         worst: the entry with the largest ratio; None where nothing was compared.
         first: the first entry that calls for the verdict, in order of computation.
-        reason: why the comparison is inconclusive, or impossible; empty otherwise.
+        reason: why the comparison is inconclusive, impossible, or noisy in float64; else empty.
     """
 
     quantity: str

@@ -22,7 +22,8 @@ from parity.watch import MisbehaviourError, Watch, limit_memory, on_guard, raise
 __all__ = ["Derive", "Gather", "InputsHeader", "derive", "gather", "load_inputs", "prepared"]
 
 Inputs = dict[str, NDArray[Any]]
-Run = Callable[[Mapping[str, Any]], tuple[Any, dict[str, Any]]]
+Run = Callable[..., tuple[Any, dict[str, Any]]]
+MOVED = 2.0**-18  # 64 roundoffs: re-draws what float32 rounds; half precision (2⁻¹¹) hardly moves
 
 
 class InputsHeader(msgspec.Struct, frozen=True):
@@ -227,15 +228,19 @@ def _repeated(runs: Iterable[Run], inputs: Inputs) -> None:
 
 
 def _evaluated(run: Run, inputs: Inputs, dtype: str, job: Derive) -> Inputs:
-    """The values at the inputs and, stacked, at inputs moved at random by a float32 rounding.
+    """The values at the inputs and, stacked, at inputs moved at random, the same in every dtype.
 
-    The same in every dtype: what a float32 run adds to the float64 run there is its own rounding.
+    What a float32 run there adds to the float64 run is a rounding drawn again. Backwards too: each
+    differentiates another multiple of the sum, since constants (1 / N) do not move with the inputs.
     """
     centre = _named(*run(_typed(inputs, dtype)))
-    random, single = np.random.default_rng(20), _typed(inputs, "float32")
-    moved = (_moved(single, job.masks, random) for _ in range(job.replicas))
-    runs = [_named(*run(_typed(other, dtype))) for other in moved]
-    stacked = {f"replicas/{n}": np.stack([values[n] for values in runs]) for n in centre if runs}
+    random, moved = np.random.default_rng(20), []
+    for _ in range(job.replicas):
+        weight = float(np.float32(1 + MOVED * random.uniform(-1, 1)))
+        value, gradients = run(_typed(_moved(inputs, job.masks, random), dtype), weight)
+        wide = {name: np.array(g, np.float64) / weight for name, g in gradients.items()}
+        moved.append(_named(value, wide))
+    stacked = {f"replicas/{n}": np.stack([m[n] for m in moved]) for n in centre if moved}
     return {**centre, **stacked}
 
 
@@ -249,19 +254,17 @@ def _named(value: Any, gradients: Mapping[str, Any]) -> Inputs:
 
 
 def _moved(inputs: Inputs, masks: Iterable[str], random: np.random.Generator) -> Inputs:
-    """Every float moved by up to 2⁻²⁴ of itself and rounded at random; masks stay.
+    """Every float moved by a random part of itself, to a float32 number; masks stay.
 
-    A zero moves by as much of the largest entry, or of 1: equal terms would all round alike.
+    A zero moves upwards, by a part of the largest entry or of 1: equal terms all round alike.
     """
     moved = dict(inputs)
-    for name, values in inputs.items():
+    for name, values in sorted(inputs.items()):  # a file forgets their order
         if values.dtype.kind != "f" or name in masks:
             continue
-        size = np.abs(values)
-        shift = random.uniform(-1, 1, values.shape) * 2.0**-24 * size
-        there = np.nextafter(values, np.copysign(np.inf, shift).astype(values.dtype))
-        rounded = random.uniform(size=values.shape) < np.abs(shift) / np.spacing(size)
-        largest = size.max(initial=0.0, where=np.isfinite(size)) or 1.0
-        other = np.where(size == 0, random.uniform(0, 2.0**-24, values.shape) * largest, there)
-        moved[name] = np.where(rounded | (size == 0), other, values).astype(values.dtype)
+        size = np.where(np.isfinite(values), np.abs(values), 0.0)
+        least = 0.0 if values.all() else size.max(initial=0.0) or 1.0
+        shift = MOVED * random.uniform(-1, 1, values.shape)
+        other = np.where(values == 0, np.abs(shift) * least, values + shift * size)
+        moved[name] = other.astype(np.float32).astype(np.float64)
     return moved

@@ -118,8 +118,13 @@ def _followed(
         with Workers({dtype: again, twin: planted}, dtype, timeout, progress) as workers:
             for _ in workers.finished():
                 pass
+        cores = {_key(failure): failure.core for failure in failures}
         known = {
-            key: [(fault, load_trace(twin, place)) for fault, place in places]
+            key: [
+                (fault, trace)
+                for fault, place in places
+                if _wrong(cores[key], trace := load_trace(twin, place), dtype)
+            ]
             for key, places in faults.items()
         }
         return [
@@ -149,6 +154,12 @@ def _of_losses(objective: str) -> list[Fault]:
     """The faults that can be seen at points."""
     at_points = {spec.name for spec in EVALUATED}
     return [f for f in catalogue().fault if f.objective == objective and f.first in at_points]
+
+
+def _wrong(core: Scene, planted: Trace, dtype: str) -> bool:
+    """Whether a fault shows in the loss: any right function behaves like one that does not."""
+    _, found = judged(planted.implementation, {dtype: [core._replace(trace=planted)]})
+    return bool(found)
 
 
 def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagnosis:

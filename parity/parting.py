@@ -104,6 +104,13 @@ class Played(NamedTuple):
     values: dict[tuple[Side, str, int], Inputs]
 
 
+class Allowance(NamedTuple):
+    """How far rounding moves a side's entries, and how far its float32 runs err in truth."""
+
+    spread: NDArray[np.float64]
+    bound: NDArray[np.float64]
+
+
 def judge_pair(
     pair: Pair,
     points: Sequence[tuple[str, Inputs]],
@@ -141,6 +148,7 @@ def judge_pair(
             return msgspec.structs.replace(report, fault=fault, sentence=fault)
     comparisons: list[Comparison] = []
     broken: list[Broken] = []
+    strayed: set[Side] = set()
     for number, (label, _) in enumerate(points):
         mine = {(s, d): played.values[s, d, number] for s in SIDES for d in DTYPES}
         shapes = {side: mine[side, "float64"]["value"].shape for side in SIDES}
@@ -153,14 +161,21 @@ def judge_pair(
             for comparison in _compared(quantity, label, mine, pair)
         ]
         comparisons += found
+        for c in found:
+            if c.verdict == "noisy" and c.grid.endswith("(float32)"):
+                strayed |= {side for side in SIDES if _strays(c.quantity, side, mine)}
         parted = dict.fromkeys(c.quantity for c in found if c.verdict == "divergent")
         if parted:
             broken.append(Broken(point=label, quantities=list(parted)))
+    cut = [s for s in SIDES if played.answers[s, "float64"].severed]
+    if len(cut) == 1 and any(b.quantities != ["value"] for b in broken):
+        fault = f"{names[SIDES.index(cut[0])]} {played.answers[cut[0], 'float64'].severed}"
+        return msgspec.structs.replace(report, fault=fault, sentence=fault)
     verdict = worst_verdict(c.verdict for c in comparisons)
     return msgspec.structs.replace(
         report,
         verdict=verdict,
-        sentence=_sentence(verdict, comparisons, broken, len(points)),
+        sentence=_sentence(verdict, comparisons, broken, len(points), sorted(strayed)),
         broken=broken,
         comparisons=comparisons,
         widened=applied(comparisons, pair.widened),
@@ -168,13 +183,27 @@ def judge_pair(
 
 
 def _sentence(
-    verdict: Verdict, comparisons: list[Comparison], broken: list[Broken], points: int
+    verdict: Verdict,
+    comparisons: list[Comparison],
+    broken: list[Broken],
+    points: int,
+    strayed: Sequence[str],
 ) -> str:
     values = sum(c.compared for c in comparisons)
     if verdict == "match":
         return f"{values:,} values compared at {points} points, in float32 and float64"
     if verdict == "noisy":
-        return "the float64 runs differ by what float32 would explain: one computes in less inside"
+        why = []
+        if any(c.verdict == "noisy" and c.grid.endswith("(float64)") for c in comparisons):
+            why.append(
+                "the float64 runs differ by what float32 would explain: one computes in less inside"
+            )
+        if strayed:
+            why.append(
+                f"the float32 run of {' and of '.join(strayed)} lies further from its own float64 "
+                "run than rounding explains: part of the error is none"
+            )
+        return "; ".join(why)
     if verdict == "inconclusive":
         return f"not everything could be compared at {points} points"
     quantities = dict.fromkeys(q for b in broken for q in b.quantities)
@@ -186,9 +215,9 @@ def _compared(
 ) -> list[Comparison]:
     """A quantity at a point: float64 against float64, float32 against float32, frozen against 0."""
     kind: Literal["value", "gradient"] = "value" if quantity == "value" else "gradient"
-    allowed = {side: _allowance(quantity, side, played) for side in SIDES}
-    both = allowed["A"] + allowed["B"]
-    axes = tuple(f"axis {n}" for n in range(both.ndim))
+    sides = [_allowance(quantity, side, played) for side in SIDES]
+    allowed, bound = (left + right for left, right in zip(*sides, strict=True))
+    axes = tuple(f"axis {n}" for n in range(allowed.ndim))
 
     def of(side: Side, dtype: str) -> Quantity:
         return Quantity(quantity, axes, kind, played[side, dtype][quantity])
@@ -197,11 +226,11 @@ def _compared(
         compare(
             of("A", dtype),
             of("B", dtype),
-            scale * both,
+            scale * allowed,
             mode="points",
             grid=f"{label} ({dtype})",
             sides=("A", "B"),
-            bound=both if dtype == "float64" else None,
+            bound=bound,
             dtype=dtype,
         )
         for dtype, scale in (("float64", FLOAT64_SCALE), ("float32", 1.0))
@@ -223,18 +252,27 @@ def _compared(
     return comparisons
 
 
-def _allowance(
-    quantity: str, side: Side, played: Mapping[tuple[Side, str], Inputs]
-) -> NDArray[np.float64]:
-    """3 × the largest deviation of the float32 runs from the float64 run, + one ULP."""
-    exact = played[side, "float64"][quantity]
-    single = played[side, "float32"]
-    runs = np.concatenate([single[quantity][None], single[f"replicas/{quantity}"]])
+def _allowance(quantity: str, side: Side, played: Mapping[tuple[Side, str], Inputs]) -> Allowance:
+    """3 × the largest error of the float32 runs, + one ULP: about their own centre, and in all.
+
+    An error is what parts a float32 run from the float64 run at the same inputs. What all of them
+    have in common is no rounding: it counts in the bound alone.
+    """
+    single, exact = (
+        np.concatenate([run[quantity][None], run[f"replicas/{quantity}"]]).astype(np.float64)
+        for run in (played[side, dtype] for dtype in DTYPES)
+    )
     with np.errstate(all="ignore"):
-        deviation = np.where(runs == exact, 0.0, np.abs(runs.astype(np.float64) - exact)).max(0)
-        ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
-        allowed: NDArray[np.float64] = np.maximum(MULTIPLE * deviation + ulp, SMALLEST)
-    return allowed
+        error = np.where(single == exact, 0.0, single - exact)
+        ulp = np.spacing(np.abs(exact[0]).astype(np.float32)).astype(np.float64)
+        largest = (np.abs(e).max(0) for e in (error - error.mean(0), error))
+        return Allowance(*(np.maximum(MULTIPLE * each + ulp, SMALLEST) for each in largest))
+
+
+def _strays(quantity: str, side: Side, played: Mapping[tuple[Side, str], Inputs]) -> bool:
+    """Whether a side's float32 run lies further from its float64 run than its rounding explains."""
+    single, exact = (played[side, dtype][quantity].astype(np.float64) for dtype in DTYPES)
+    return bool((np.abs(single - exact) > _allowance(quantity, side, played).spread).any())
 
 
 def parted(left: Inputs | None, right: Inputs | None, quantities: list[str]) -> bool:
@@ -243,7 +281,11 @@ def parted(left: Inputs | None, right: Inputs | None, quantities: list[str]) -> 
         return False
     for name in quantities:
         a, b = left[name], right[name]
-        size = np.maximum(np.abs(a), np.abs(b)).max(initial=0.0)
-        if a.shape != b.shape or not bool((np.abs(a - b) <= 2.0**-20 * size).all()):
+        if a.shape != b.shape:
+            return True
+        with np.errstate(invalid="ignore", over="ignore"):  # equal infinities are the same
+            size = np.where(np.isfinite(a) & np.isfinite(b), np.maximum(np.abs(a), np.abs(b)), 0.0)
+            near = np.abs(a - b) <= 2.0**-20 * size.max(initial=0.0)
+        if not bool(((a == b) | near).all()):
             return True
     return False

@@ -68,10 +68,10 @@ def op_by_op() -> AbstractContextManager[None]:
 
 def deriver(
     function: Callable[[dict[str, Any]], Any], names: tuple[str, ...]
-) -> Callable[[Mapping[str, Any]], tuple[Any, dict[str, Any]]]:
+) -> Callable[..., tuple[Any, dict[str, Any]]]:
     """A function's value; `names` must be empty, there are no gradients."""
     assert not names
-    return lambda inputs: (function(dict(inputs)), {})
+    return lambda inputs, _weight=1.0: (function(dict(inputs)), {})
 
 
 def pieces(

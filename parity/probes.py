@@ -129,41 +129,25 @@ def _ppo_random(seed: int, actions: int, samples: int, count: int) -> list[State
     return states
 
 
-_SEVEN = (0.7, -0.2, 0.1, -1.1, 0.4, 1.3, -0.6)  # logits of the states below
-_FAR = (-300.0, 0.0, -40.0, -120.0, -200.0, -260.0, -80.0)  # of a reference: a KL of 180
+_SEVEN = (0.7, -0.2, 0.1, -1.1, 0.4, 1.3, -0.6)  # logits of the extreme states
 _NEAR = (0.701, -0.2, 0.1, -1.1, 0.4, 1.301, -0.602)  # of a reference beside them
+_FAR = (-78.0, 0.0, -60.0, -70.0, -75.0, -80.0, -65.0)  # and of one far away, none of it 0
 _PEAKED = (40.0, 0.0, -36.0, 3.0, -20.0, 10.0, -8.0)  # a log-probability of -76
 
 
 def _ppo_far() -> list[State]:
-    """Seven actions, two samples: what no ordinary run reaches, where a clamp would show."""
-    inside, outside = (0.9, 1.1), (1.5, 0.5)
+    """Seven actions, two samples: what no ordinary run reaches, and where a clamp would show."""
+    state, inside, outside = partial(_ppo, reference=_SEVEN), (0.9, 1.1), (1.5, 0.5)
     above, below = np.exp([75.0, 75.0]), np.exp([-75.0, -75.0])
     return [
-        _ppo("advantages of hundreds", _SEVEN, (0, 5), inside, (700.0, -300.0), reference=_SEVEN),
-        _ppo(
-            "advantages of a thousand, clipped",
-            _SEVEN,
-            (3, 1),
-            outside,
-            (1700.0, -2200.0),
-            reference=_PEAKED,
-        ),
-        _ppo(
-            "advantages of ten thousand",
-            _SEVEN,
-            (4, 4),
-            outside,
-            (-17000.0, 6000.0),
-            reference=_SEVEN,
-        ),
-        _ppo("KL above 100", _SEVEN, (2, 6), outside, (-0.6, 1.7), reference=_FAR),
-        _ppo("log-ratio of 75, clipped", _SEVEN, (0, 5), above, (1.7, 0.6), reference=_FAR),
-        _ppo("log-ratio of 75, not clipped", _SEVEN, (0, 5), above, (-0.6, -1.7), reference=_FAR),
-        _ppo("log-ratio of -75, clipped", _PEAKED, (2, 2), below, (-0.6, -1.7), reference=_SEVEN),
-        _ppo(
-            "log-ratio of -75 alone", _PEAKED, (2, 2), below, (1.7, 0.6), reference=_SEVEN, beta=0.0
-        ),
+        state("advantages of hundreds", _SEVEN, (0, 5), inside, (700.0, -300.0)),
+        state("advantages of a thousand, clipped", _SEVEN, (3, 1), outside, (1700.0, -2200.0)),
+        state("advantages of ten thousand", _SEVEN, (4, 4), outside, (-17000.0, 6000.0)),
+        state("KL above 50", _SEVEN, (2, 6), outside, (-0.6, 1.7), reference=_FAR),
+        state("log-ratio of 75, clipped", _SEVEN, (0, 5), above, (1.7, 0.6)),
+        state("log-ratio of 75, not clipped", _SEVEN, (0, 5), above, (-0.6, -1.7)),
+        state("log-ratio of -75, clipped", _PEAKED, (2, 2), below, (-0.6, -1.7)),
+        state("log-ratio of -75, not clipped", _PEAKED, (2, 2), below, (1.7, 0.6), beta=0.0),
     ]
 
 
@@ -208,11 +192,11 @@ def _dpo_core() -> list[State]:
 
 
 def _dpo_far() -> list[State]:
-    """Seven actions, two pairs: what preferences should not hold and do."""
+    """Seven actions, two pairs: what preferences should not hold, and large β."""
     return [
         _dpo("a pair of one action twice", _SEVEN, ((2, 2), (0, 5)), reference=_PEAKED),
-        _dpo("only pairs of one action twice", _SEVEN, ((2, 2), (5, 5)), reference=_PEAKED),
-        _dpo("reference far away", _SEVEN, ((0, 1), (5, 2)), reference=_FAR),
+        _dpo("only pairs of one action twice", _SEVEN, ((2, 2), (5, 5)), reference=_NEAR),
+        _dpo("reference far away, both ways", _SEVEN, ((0, 1), (1, 0)), reference=_FAR),
         _dpo("beta of thousands", _SEVEN, ((0, 1), (5, 2)), reference=_NEAR, beta=3000.0),
     ]
 
@@ -266,9 +250,7 @@ def _reward_far() -> list[State]:
     weights, (chosen, rejected) = random.normal(size=7) / 4000, random.normal(size=(2, 2, 7)) * 4000
     return [
         _reward("features of thousands", weights, chosen, rejected),
-        _reward(
-            "features of thousands, equal in a pair", weights, chosen, (rejected[0], chosen[1])
-        ),
+        _reward("features of thousands, and equal ones", weights, chosen, (rejected[0], chosen[1])),
     ]
 
 
@@ -329,12 +311,10 @@ def _reinforce_core() -> list[State]:
 
 
 def _reinforce_far() -> list[State]:
-    """Seven actions, two samples: what no ordinary run reaches, where a clamp would show."""
+    """Seven actions, two samples: what no ordinary run reaches, and where a clamp would show."""
     return [
-        _reinforce(
-            "advantages of ten thousand", _SEVEN, (0, 5), (17000.0, -6000.0), reference=_SEVEN
-        ),
-        _reinforce("KL above 100", _SEVEN, (2, 6), (-0.6, 1.7), reference=_FAR),
+        _reinforce("advantages of 10,000", _SEVEN, (0, 5), (17000.0, -6000.0), reference=_NEAR),
+        _reinforce("KL above 50", _SEVEN, (2, 6), (-0.6, 1.7), reference=_FAR),
     ]
 
 
@@ -376,7 +356,7 @@ def grid() -> tuple[Points, ...]:
     return tuple(stacks)
 
 
-_SIZE_FAR = (7, 2)  # an extreme state costs no shape of its own
+_SIZE_FAR = (7, 2)  # a stack of their own would be one more shape to compile
 _DRAWN: dict[str, tuple[Callable[[int, int], list[State]], Callable[[], list[State]]]] = {
     "reward": (partial(_reward_random, 3, count=3), _reward_far),
     "ppo": (partial(_ppo_random, 5, count=6), _ppo_far),

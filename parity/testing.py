@@ -193,11 +193,17 @@ def _saved(points: Function | Mapping[str, Any], place: Path) -> str:
         got = "arrays beside dictionaries" if nested else "nothing"
         raise InputError(f"points: got {got}; expected arrays, or labels to dictionaries of arrays")
     labelled = points if True in nested else {"the point": points}
-    arrays = {
-        f"{label}/{name}": _array(f"points: {name}", value)
-        for label, point in labelled.items()
-        for name, value in point.items()
-    }
+    arrays: dict[str, NDArray[Any]] = {}
+    for label, point in labelled.items():
+        if not point:
+            raise InputError(f"points: {label}: got nothing; expected arrays by name")
+        for name, value in point.items():
+            key = f"{label}/{name}"
+            if key in arrays:
+                raise InputError(
+                    f"points: {key}: got it twice; expected labels that differ as text"
+                )
+            arrays[key] = _array(f"points: {name}", value)
     np.savez(place, allow_pickle=False, **arrays)
     return str(place)
 

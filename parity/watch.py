@@ -20,6 +20,7 @@ __all__ = [
     "checked",
     "limit_memory",
     "on_guard",
+    "printable",
     "raised",
     "severed",
 ]
@@ -90,13 +91,21 @@ def severed(result: Any, given: Mapping[str, Any]) -> str:
     )
 
 
+def printable(text: str) -> str:
+    """Text of the user's as any file, terminal or report can carry it: the rest is escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def raised(error: BaseException, function: Callable[..., Any]) -> str:
     """The exception in one line, with the last line of the user's file."""
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(function, "__code__", None)
     mine = [f for f in frames if code is not None and f.filename == code.co_filename]
     place = f" at {Path(mine[-1].filename).name}:{mine[-1].lineno}" if mine else ""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its own method
+        text = ""
     text = f"{text[:300]}…" if len(text) > 300 else text
     return f"raised {type(error).__name__}{f': {text}' if text else ''}{place}"
 
@@ -181,6 +190,7 @@ class Watch:
                 raise error
         finally:
             adapt.restore(before)
+            _restore(before)
 
     def notes(self) -> list[str]:
         """What was seen and does no harm."""
@@ -202,6 +212,14 @@ def _settings() -> dict[str, Any]:
         "Python's random state": random.getstate(),
         "the current folder": str(Path.cwd()),
     }
+
+
+def _restore(before: Mapping[str, Any]) -> None:
+    """Undoes what would reach the neighbours of a function."""
+    kind, words, *rest = before["NumPy's random state"]
+    np.random.set_state((kind, np.frombuffer(words, np.uint32), *rest))  # noqa: NPY002  # as above
+    random.setstate(before["Python's random state"])
+    os.chdir(before["the current folder"])
 
 
 def _written() -> int:

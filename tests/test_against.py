@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from parity.against import Pair, compare_functions
 from parity.deriving import prepared
 from parity.errors import BackendError, InputError
+from parity.parting import parted
 from parity.report.words import pair_failure
 from parity.testing import assert_same
 
@@ -72,6 +73,15 @@ def other_names(values, weights):
 def dies(x, weights):
     os._exit(3)
 
+def total(x):
+    return np.sum(x)
+
+calls = []
+
+def counts(x, weights):
+    calls.append(x)
+    return mean(x, weights) * (1 + len(calls) % 2)
+
 def raises(x, weights):
     raise ValueError("not today")
 
@@ -89,6 +99,57 @@ def no_points():
 """
 
 
+TORCH_PLAIN = """
+import torch
+import torch.nn.functional as F
+
+def mean(x, y):
+    return (x * y).tanh().mean(0).sum()
+
+def both(x, y):
+    return mean(x, y), x.sum()
+
+def no_gradient(x, y):
+    with torch.no_grad():
+        return mean(x, y)
+
+def scaled_in_single(x, y):
+    return mean(x, y) * (1.5 if x.dtype == torch.float32 else 1.0)
+
+def dropped_in_single(x, y):
+    return mean(x, y * (0.0 if x.dtype == torch.float32 else 1.0))
+
+def brain_in_single(x, y):
+    return mean(x.bfloat16().float() if x.dtype == torch.float32 else x, y)
+
+def nll(logits, actions):
+    return -torch.log_softmax(logits, -1)[actions].mean()
+
+def detached(logits, actions):
+    return nll(logits.detach(), actions) + 0 * logits.sum()
+
+def total(x):
+    return x.sum()
+
+def softplus(x):
+    return -F.logsigmoid(-x).mean()
+"""
+
+JAX_PLAIN = """
+import jax
+import jax.numpy as jnp
+
+def nll(logits, actions):
+    return jnp.mean(jax.nn.logsumexp(logits) - logits[actions])
+
+def total(x):
+    return jnp.sum(x)
+
+def softplus(x):
+    return jnp.mean(jax.nn.softplus(x))
+"""
+
+
 def silent(_who: str, _stage: str) -> None:
     pass
 
@@ -96,8 +157,10 @@ def silent(_who: str, _stage: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("against")
-    for name, source in (("mine_torch", TORCH), ("mine_jax", JAX), ("mine_numpy", NUMPY)):
-        (folder / f"{name}.py").write_text(textwrap.dedent(source))
+    sources = {"torch": TORCH, "jax": JAX, "numpy": NUMPY}
+    sources |= {"plain_torch": TORCH_PLAIN, "plain_jax": JAX_PLAIN}
+    for name, source in sources.items():
+        (folder / f"mine_{name}.py").write_text(textwrap.dedent(source))
     random = np.random.default_rng(0)
     mask = np.ones((4, 6))
     mask[1, 3:] = mask[3, 5:] = 0
@@ -115,6 +178,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{label}/{n}": v for label, p in (("full", full), ("ragged", point)) for n, v in p.items()
     }
     save_file(named, folder / "points.safetensors")
+    products = {"x": random.normal(size=(6, 3)), "y": random.normal(size=(6, 3))}
+    np.savez(folder / "products.npz", allow_pickle=False, **products)
+    zero = {"logits": np.zeros(4), "actions": random.integers(4, size=1000)}
+    np.savez(folder / "zero.npz", allow_pickle=False, **zero)
+    tenths = {"normal/x": random.normal(size=1000), "tenth/x": np.full(1000, 0.1)}
+    np.savez(folder / "thousand.npz", allow_pickle=False, **tenths)
+    (folder / "no_archive.npz").write_bytes(b"what is this")
     return folder
 
 
@@ -137,7 +207,8 @@ def test_a_masked_loss_and_its_port_match(folder: Path) -> None:
             timeout=PATIENCE,
         )
     assert report.frameworks == ["torch", "jax"]
-    assert report.differentiated == ["advantages", "clip", "logps", "old_logps"]  # no mask
+    assert report.differentiated == ["advantages", "clip", "logps", "old_logps"]
+    assert report.notes == ["not differentiated, it is a mask: mask (--gradients mask)"]
     assert {c.right for c in report.comparisons} == {"B", "0"}
 
 
@@ -183,6 +254,62 @@ def test_numpy_functions_at_points_that_a_function_makes(
     assert any("no gradients" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("right", ["scaled", "dropped", "brain"])
+def test_what_is_wrong_in_float32_alone_is_no_match(right: str, pair: Callable[..., Pair]) -> None:
+    asked = pair("plain_torch.py:mean", f"plain_torch.py:{right}_in_single", "products.npz")
+    report = compare_functions(asked, PATIENCE, silent)
+    assert report.verdict == "noisy", pair_failure(report)
+    assert report.sentence.startswith("the float32 run of B lies further from its own float64 run")
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "points"),
+    [
+        ("plain_torch.py:total", "plain_jax.py:total", "thousand.npz"),
+        ("plain_torch.py:total", "numpy.py:total", "thousand.npz"),
+        ("plain_torch.py:softplus", "plain_jax.py:softplus", "thousand.npz"),
+        # A thousand equal terms, in the loss and backwards, all round alike.
+        ("plain_torch.py:nll", "plain_jax.py:nll", "zero.npz"),
+    ],
+)
+def test_honest_pairs_that_round_differently_match(
+    left: str, right: str, points: str, pair: Callable[..., Pair]
+) -> None:
+    report = compare_functions(pair(left, right, points), PATIENCE, silent)
+    assert report.verdict == "match", pair_failure(report)
+
+
+def test_logits_of_zero_are_no_mask(pair: Callable[..., Pair]) -> None:
+    asked = pair("plain_torch.py:nll", "plain_torch.py:detached", "zero.npz")
+    report = compare_functions(asked, PATIENCE, silent)
+    assert report.differentiated == ["logits"]
+    assert [b.quantities for b in report.broken] == [["gradient/logits"]]
+
+
+def test_of_a_tuple_the_first_is_compared(pair: Callable[..., Pair]) -> None:
+    asked = pair("plain_torch.py:mean", "plain_torch.py:both", "products.npz")
+    report = compare_functions(asked, PATIENCE, silent)
+    assert report.verdict == "match"
+    assert report.notes == [f"{asked.right} returns 2 values: the first is compared"]
+
+
+def test_a_value_without_a_gradient_is_told(pair: Callable[..., Pair]) -> None:
+    without = "plain_torch.py:no_gradient"
+    asked = pair("plain_torch.py:mean", without, "products.npz")
+    report = compare_functions(asked, PATIENCE, silent)
+    assert report.verdict == "divergent"
+    assert report.fault.startswith(f"{asked.right} returned a value that carries no gradient; ")
+    both = compare_functions(pair(without, without, "products.npz"), PATIENCE, silent)
+    assert both.verdict == "match"
+
+
+def test_a_function_that_changes_its_mind_is_told(pair: Callable[..., Pair]) -> None:
+    asked = pair("numpy.py:mean", "numpy.py:counts", "mine_numpy.py:points")
+    report = compare_functions(asked, PATIENCE, silent)
+    assert report.verdict == "divergent"
+    assert report.sentence.endswith("gives another value when called again (point 0) in float64")
+
+
 def test_arguments_of_other_names_are_mapped(pair: Callable[..., Pair]) -> None:
     asked = pair("numpy.py:mean", "numpy.py:other_names", "mine_numpy.py:points")
     with pytest.raises(InputError, match="'values' is not among the points"):
@@ -222,6 +349,21 @@ def test_unusable_points_are_refused(
             pair("numpy.py:mean", "numpy.py:mean", points, **options), PATIENCE, silent
         )
     assert message in str(refused.value)
+
+
+def test_what_is_no_archive_is_not_taken_for_a_pickle(pair: Callable[..., Pair]) -> None:
+    with pytest.raises(InputError, match=r"not a readable \.npz file") as refused:
+        compare_functions(
+            pair("numpy.py:mean", "numpy.py:mean", "no_archive.npz"), PATIENCE, silent
+        )
+    assert "pickle" not in str(refused.value)
+
+
+def test_equal_infinities_do_not_part() -> None:
+    left, right = ({"value": np.array([-np.inf, 1.0, last])} for last in (2.0, 2.1))
+    assert not parted(left, left, ["value"])
+    assert parted(left, right, ["value"])
+    assert parted(left, {"value": np.array([np.inf, 1.0, 2.0])}, ["value"])
 
 
 @pytest.mark.parametrize(

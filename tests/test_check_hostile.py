@@ -72,6 +72,43 @@ TORCH: dict[str, tuple[str, int, str]] = {
         1,
         r"ValueError: two lines at",
     ),
+    "raises_what_no_file_holds": (
+        "def f(logits, beta): raise ValueError('\\ud800 \\x1b[31m \\0')",
+        1,
+        r"ValueError: \\ud800 \\x1b\[31m \\x00 at",
+    ),
+    "raises_what_has_no_words": (
+        """
+        class Mute(Exception):
+            def __str__(self): raise RuntimeError("in str")
+        def f(logits, beta): raise Mute
+        """,
+        1,
+        r"^in float32: raised Mute at",
+    ),
+    "is_called_what_no_file_holds": (
+        """
+        Odd = type("Odd\\x1b", (), {})
+        def f(logits, beta, unused="\\ud800"): return Odd()
+        f.__name__, f.__doc__ = "\\ud800", "\\ud800"
+        """,
+        1,
+        r"returned _parity_target_.*Odd\\x1b; expected torch",
+    ),
+    "default_has_no_words": (
+        """
+        class Mute:
+            def __repr__(self): raise RuntimeError("in repr")
+        def f(logits, beta, unused=Mute()): return logits.sum()
+        """,
+        2,
+        "has no signature that Python can read",
+    ),
+    "prints_what_no_file_holds": (
+        "def f(logits, beta): os.write(1, b'\\xff\\x1b'); return logits.sum()",
+        1,
+        r"note: prints while it computes: '.*\\x1b'",
+    ),
     "raises_base": ("def f(logits, beta): raise KeyboardInterrupt", 1, "raised KeyboardInterrupt"),
     "exits": ("import sys\ndef f(logits, beta): sys.exit(0)", 1, "raised SystemExit: 0"),
     "recurses": ("def f(logits, beta): return f(logits, beta)", 1, "raised RecursionError"),

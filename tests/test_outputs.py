@@ -207,6 +207,9 @@ def test_functions_and_pairs_have_cases_too(
         ("a.py:f against b.py:f", "value", "divergent"),
     ]
     parsed(cases)
+    noted = of_each([msgspec.structs.replace(pair, notes=["one", "two"])], tmp_path)
+    assert noted[-1][:4] == ("a.py:f against b.py:f", "notes", "match", "one; two")
+    assert annotations(noted, "")[1].endswith("b.py%3Af%3A notes::one; two")
     # An annotation points at the function from the workspace, where its file is in there.
     for workspace, place in ((tmp_path, "mylib/losses.py"), (tmp_path / "mylib", "losses.py")):
         monkeypatch.setenv("GITHUB_WORKSPACE", str(workspace))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from parity.errors import BackendError, InputError
 from parity.testing import assert_configured, assert_parity, assert_same
@@ -217,13 +218,15 @@ def test_assert_same() -> None:
     report = assert_same(*pair, points=POINT)
     assert (report.verdict, report.points) == ("match", 1)
     assert assert_same(pair[0], pair[0], points="theirs.losses:points").verdict == "match"
+    tracked = POINT | {"logits": torch.tensor([0.2, 0.0, -0.2], requires_grad=True)}
+    assert assert_same(*pair, points=tracked).verdict == "match"
     skewed = POINT | {"reference": np.log([0.5, 0.25, 0.25])}
     with pytest.raises(AssertionError) as failed:
         assert_same(*pair, points={"uniform": POINT, "skewed": skewed, "again": skewed})
     lines = said(failed.value)
     assert lines[0] == "divergent: parts at 2 of 3 points, in value"
     assert re.fullmatch(r"value at skewed \(float64\): A 0\.\d+, B 0\.\d+", lines[1])
-    assert re.fullmatch(r"  difference 0\.\d+, allowed \S+e-16", lines[2])
+    assert re.fullmatch(r"  difference 0\.\d+, allowed \S+e-1[56]", lines[2])
     assert (
         "A: theirs.losses:dpo_loss: dpo_loss(logits, reference, chosen, rejected, beta)"
         in (failed.value.args[0])
@@ -239,6 +242,13 @@ def test_assert_same() -> None:
             {"one": POINT, "beta": 0.3},
             "points: got arrays beside dictionaries; expected arrays, or",
         ),
+        ({1: POINT, "1": POINT}, "points: 1/logits: got it twice; expected labels that differ"),
+        ({"a": {}, "b": POINT}, "points: a: got nothing; expected arrays by name"),
+        ({"a": POINT, "b": {"beta": 0.3}}, "b: logits: got nothing; expected float64, as in a"),
+        ({"a": {"beta": 0.3}, "b": POINT}, "b: logits: got float64; expected nothing, as in a"),
+        ({"a": POINT, "b": POINT | {"beta": 1}}, "b: beta: got int64; expected float64, as in a"),
+        ({"x": [1, 2]}, "the point: got x int64; expected an array of floats"),
+        ({"x": torch.ones(2).bfloat16()}, "points: x: got bfloat16, which NumPy lacks; expected"),
         (POINT | {"beta": None}, "points: beta: got object; expected real numbers"),
         (POINT | {"beta": [[1.0], [1.0, 2.0]]}, "points: beta: setting an array element"),
         (lambda: POINT, "points: got <lambda>; expected a function at the top of a module"),

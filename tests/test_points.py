@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import oracle, probes
+from parity import gate, oracle, probes
 from parity.points import INPUTS, Points
 from parity.probes import KINK_DISTANCE, kink_distance
 
@@ -80,6 +80,37 @@ def test_extremes(grid):
             z = (difference * core.inputs["weights"][:, None]).sum(-1)
         assert z.max() > 900  # |z| up to 1000
         assert z.min() < -900
+
+
+def test_what_no_ordinary_run_reaches_is_in_the_grid_and_not_in_the_core(grid):
+    """At a size that the grid has anyhow: no further shape is compiled."""
+    far = {stack.objective: stack for stack in grid if stack.grid == "7 x 2"}
+    assert len({(stack.objective, stack.grid) for stack in grid}) == len(grid) == 16
+    ppo, dpo = far["ppo"].inputs, far["dpo"].inputs
+    for objective in ("ppo", "reinforce"):
+        inputs = far[objective].inputs
+        assert inputs["advantages"].max() > 1000
+        assert inputs["advantages"].min() < -1000
+        kls = oracle.kl(inputs["logits"], oracle.log_softmax(inputs["reference"]))
+        assert kls.max() > 50
+        assert inputs["reference"].min() > -88  # a probability of it is no 0 in float32
+    log_ratios = oracle.pick(oracle.log_softmax(ppo["logits"]), ppo["actions"]) - ppo["old_logps"]
+    for sign in (-1, 1):
+        for side in (-1, 1):
+            reached = (sign * log_ratios > 74) & (side * ppo["advantages"] > 0)
+            assert reached.any()
+    assert np.abs(log_ratios).max() <= 80
+    assert (dpo["chosen"] == dpo["rejected"]).any(1).sum() == 2
+    assert np.abs(far["reward"].inputs["chosen"]).max() > 1000
+
+
+def test_every_value_of_the_grid_is_finite_in_float32(grid):
+    for stack in grid:
+        if stack.grid != "128 x 1000":
+            expected = gate.evaluate_points(stack, "float32")
+            for name, values in expected.values.items():
+                assert (np.abs(values) < np.finfo(np.float32).max).all(), (stack.grid, name)
+                assert np.isfinite(expected.allowed[name]).all(), (stack.grid, name)
 
 
 def test_betas_and_references_differ(grid):

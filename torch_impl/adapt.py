@@ -46,22 +46,23 @@ def restore(before: Mapping[str, Any]) -> None:
 
 def deriver(
     function: Callable[[dict[str, Any]], Any], names: tuple[str, ...]
-) -> Callable[[Mapping[str, Any]], tuple[Any, dict[str, Any]]]:
-    """A function's value, and the derivatives of its sum in some of its inputs.
+) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """A function's value, and the derivatives of its sum, or a multiple, in some of its inputs.
 
     Args:
         function: takes its inputs by name.
         names: the inputs to differentiate in.
     """
 
-    def derive(inputs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def derive(inputs: Mapping[str, Any], weight: float = 1.0) -> tuple[Any, dict[str, Any]]:
         given = {name: torch.from_numpy(value) for name, value in inputs.items()}
         variables = {name: given[name].requires_grad_() for name in names}
         value = function({**given, **{name: v.clone() for name, v in variables.items()}})
         if not value.requires_grad:  # of nothing, or of nothing that it depends on
             return value, {name: torch.zeros_like(v) for name, v in variables.items()}
+        total = weight * torch.sum(value)
         gradients = torch.autograd.grad(
-            torch.sum(value), tuple(variables.values()), allow_unused=True, materialize_grads=True
+            total, tuple(variables.values()), allow_unused=True, materialize_grads=True
         )
         return value.detach(), dict(zip(names, gradients, strict=True))
 

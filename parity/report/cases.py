@@ -65,7 +65,7 @@ def _lesson(lesson: "LessonReport", noise: "AllowedNoise | None") -> list[Case]:
 
 
 def of_each(reports: "Iterable[CheckReport | AgainstReport]", root: Path) -> list[Case]:
-    """The cases of functions and of pairs of functions.
+    """The cases of functions and of pairs of functions; what is to be noted of them is one more.
 
     Args:
         reports: their judgements.
@@ -73,13 +73,17 @@ def of_each(reports: "Iterable[CheckReport | AgainstReport]", root: Path) -> lis
     """
     from parity.judging import CheckReport
 
-    return [
-        case
-        for report in reports
-        for case in (
-            of_check(report, root) if isinstance(report, CheckReport) else of_against(report, root)
-        )
-    ]
+    cases = []
+    for report in reports:
+        if isinstance(report, CheckReport):
+            cases += of_check(report, root)
+            suite, notes = report.target, [f"it {note}" for note in report.notes]
+        else:
+            cases += of_against(report, root)
+            suite, notes = _pair(report), report.notes
+        if notes:
+            cases.append(Case(report.name or suite, "notes", "match", "; ".join(notes)))
+    return cases
 
 
 def of_check(report: "CheckReport", root: Path) -> list[Case]:
@@ -96,13 +100,17 @@ def of_check(report: "CheckReport", root: Path) -> list[Case]:
 
 def of_against(report: "AgainstReport", root: Path) -> list[Case]:
     """The value and each gradient of two functions."""
-    suite = report.name or f"{report.left} against {report.right}"
+    suite = report.name or _pair(report)
     if report.fault:
         return [Case(suite, "call", report.verdict, report.fault, _located(report.left, root))]
     return [
         case._replace(function=_located(report.left, root))
         for case in _quantities(suite, report.comparisons)
     ]
+
+
+def _pair(report: "AgainstReport") -> str:
+    return f"{report.left} against {report.right}"
 
 
 def of_faults(outcomes: Iterable["Outcome"]) -> list[Case]:
@@ -147,7 +155,7 @@ def _difference(comparison: Comparison) -> str:
         f"{comparison.quantity}{list(entry.index) or ''} ({comparison.mode}{grid}): "
         f"{comparison.left} {entry.left}, {comparison.right} {entry.right}; "
         f"difference {short(entry.difference)}, allowed {short(entry.allowed)}, "
-        f"ratio {ratio(float(entry.ratio))}"
+        f"ratio {ratio(float(entry.ratio))}{comparison.reason and f'; {comparison.reason}'}"
     )
 
 

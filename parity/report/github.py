@@ -15,7 +15,7 @@ SHOWN = 10
 
 
 def annotations(cases: Sequence[Case], closing: str) -> list[str]:
-    """One line for each case that is no match, worst first, and one for the whole.
+    """One line for each case that is no match, worst first, each note, and one for the whole.
 
     Args:
         cases: what was judged.
@@ -31,6 +31,8 @@ def annotations(cases: Sequence[Case], closing: str) -> list[str]:
     more = len(failing) - len(lines)
     rest = f" ({more} more quantities are no match)" if more else ""
     kind = "notice" if verdict == "match" else "error"
+    noted = [case for case in cases if case.name == "notes"][: SHOWN - 1]
+    lines += [_command("notice", case.message, title=f"{case.suite}: notes") for case in noted]
     return [*lines, _command(kind, f"{closing}{rest}", title="parity")]
 
 

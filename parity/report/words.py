@@ -76,7 +76,9 @@ def check_failure(report: "CheckReport") -> list[str]:
             f"got {entry.left}, right is {entry.right}",
             f"  difference {short(entry.difference)}, allowed {short(entry.allowed)}",
         ]
-    wrong = {c.quantity for lesson in report.lessons for c in lesson.comparisons if c.first}
+    every = [c for lesson in report.lessons for c in lesson.comparisons]
+    lines += dict.fromkeys(c.reason for c in every if c.reason and c.first)
+    wrong = {c.quantity for c in every if c.first}
     if wrong and all("/gradient_" in quantity for quantity in wrong):
         lines.append("its values are right; if its caller detaches what is frozen: --detached")
     return lines
@@ -134,4 +136,6 @@ def pair_failure(report: "AgainstReport") -> list[str]:
 
 def _reasons(comparisons: "Sequence[Comparison]") -> Iterable[str]:
     """Why something was not compared; what passed may have a reason too."""
-    return dict.fromkeys(c.reason for c in comparisons if c.reason and c.verdict != "match")
+    return dict.fromkeys(
+        c.reason for c in comparisons if c.reason and c.verdict != "match" and c.first is None
+    )
