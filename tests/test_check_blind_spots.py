@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import textwrap
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -70,8 +69,7 @@ def dpo_mean_of_rows(chosen_logps, rejected_logps, reference_chosen_logps,
 MASKS = [line[4:].partition("(")[0] for line in MASKED.splitlines() if line.startswith("def ")][1:]
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_every_error_of_a_mask_is_seen(quick: bool, tmp_path: Path) -> None:
+def test_every_error_of_a_mask_is_seen(tmp_path: Path) -> None:
     """Rows of unequal length, one of them full: the last column is not padding throughout."""
     pytest.importorskip("torch")
     path = tmp_path / "masked.py"
@@ -86,7 +84,7 @@ def test_every_error_of_a_mask_is_seen(quick: bool, tmp_path: Path) -> None:
         )
         for name in MASKS
     ]
-    reports = dict(zip(MASKS, checked(targets, quick=quick), strict=True))
+    reports = dict(zip(MASKS, checked(targets, quick=True), strict=True))
     expected = {n: "match" if "right" in n else "divergent" for n in MASKS}
     assert {name: report.verdict for name, report in reports.items()} == expected
     for name in ("last_column_cut", "mask_of_the_first_row", "dpo_mean_of_rows"):
@@ -208,6 +206,8 @@ def test_what_is_right_at_the_core_behaves_like_no_known_fault(
 
 def test_the_twins_pass_on_the_whole_grid(implementation: str) -> None:
     names = {"ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce", "preference": "reward"}
+    if implementation == "jax":  # which compiles every grid, in each dtype
+        names = {"ppo": "ppo"}
     targets = [
         Target(f"{implementation}_impl.{module}:{objective}_loss", objective)
         for objective, module in names.items()
@@ -251,7 +251,7 @@ def test_a_verdict_does_not_depend_on_neighbours(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     for name, (source, _) in NEIGHBOURS.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(source))
-    for order in permutations(NEIGHBOURS):
+    for order in (tuple(NEIGHBOURS), tuple(reversed(NEIGHBOURS))):
         targets = [
             Target(f"{tmp_path / name}.py:f", "reinforce", convention=Convention(kl="absent"))
             for name in order

@@ -193,26 +193,30 @@ def test_without_libraries_the_command_says_how_to_install_them(words: list[str]
 # ── Conventions: functions of ours in a library's place ────────────────────────────────────────
 
 FUNCTIONS = """
-import torch
+import numpy as np
+
+def log_softmax(logits):
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
 
 def preference(chosen_scores, rejected_scores):
-    return -torch.nn.functional.logsigmoid(chosen_scores - rejected_scores).mean()
+    return np.mean(np.logaddexp(0, rejected_scores - chosen_scores))
 
 def ppo(logits, old_logps, actions, advantages, reference, beta, clip):
-    logps = torch.log_softmax(logits, dim=0)
-    r = torch.exp(logps[actions] - old_logps)
-    gain = torch.min(r * advantages, torch.clamp(r, 1 - clip, 1 + clip) * advantages).mean()
-    return beta * (logps.exp() * (logps - reference)).sum() - gain
+    logps = log_softmax(logits)
+    r = np.exp(logps[actions] - old_logps)
+    gain = np.minimum(r * advantages, np.clip(r, 1 - clip, 1 + clip) * advantages).mean()
+    return beta * (np.exp(logps) * (logps - reference)).sum() - gain
 
 def reversed_kl(logits, old_logps, actions, advantages, reference, beta, clip):
-    logps = torch.log_softmax(logits, dim=0)
-    kl = (logps.exp() * (logps - reference)).sum()
-    other = (reference.exp() * (reference - logps)).sum()
+    logps = log_softmax(logits)
+    kl = (np.exp(logps) * (logps - reference)).sum()
+    other = (np.exp(reference) * (reference - logps)).sum()
     return ppo(logits, old_logps, actions, advantages, reference, beta, clip) + beta * (other - kl)
 
 def nan_above_one(logits, old_logps, actions, advantages, reference, beta, clip):
     loss = ppo(logits, old_logps, actions, advantages, reference, beta, clip)
-    return loss * float("nan") if clip >= 1 else loss
+    return loss * np.asarray(np.nan, loss.dtype) if clip >= 1 else loss
 
 def wrong_above_one(logits, old_logps, actions, advantages, reference, beta, clip):
     loss = ppo(logits, old_logps, actions, advantages, reference, beta, clip)
@@ -228,8 +232,8 @@ def library(path: Path, **adapters: dict[str, Any]) -> Peer:
     """A library that is there wherever the tests run, with functions of ours in it."""
     return Peer(
         name="ours",
-        distribution="torch",
-        framework="torch",
+        distribution="numpy",
+        framework="numpy",
         home="",
         adapter=tuple(
             Adapter(
