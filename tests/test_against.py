@@ -107,7 +107,6 @@ def no_points():
 
 TORCH_PLAIN = """
 import torch
-import torch.nn.functional as F
 
 def mean(x, y):
     return (x * y).tanh().mean(0).sum()
@@ -115,9 +114,6 @@ def mean(x, y):
 def no_gradient(x, y):
     with torch.no_grad():
         return mean(x, y)
-
-def dropped_in_single(x, y):
-    return mean(x, y * (0.0 if x.dtype == torch.float32 else 1.0))
 
 def brain_in_single(x, y):
     return mean(x.bfloat16().float() if x.dtype == torch.float32 else x, y)
@@ -130,9 +126,6 @@ def detached(logits, actions):
 
 def total(x):
     return x.sum()
-
-def softplus(x):
-    return -F.logsigmoid(-x).mean()
 """
 
 JAX_PLAIN = """
@@ -141,9 +134,6 @@ import jax.numpy as jnp
 
 def nll(logits, actions):
     return jnp.mean(jax.nn.logsumexp(logits) - logits[actions])
-
-def softplus(x):
-    return jnp.mean(jax.nn.softplus(x))
 """
 
 
@@ -255,7 +245,6 @@ def test_numpy_functions_at_points_that_a_function_makes(
     ("left", "right", "points"),
     [
         ("numpy.py:mean", "numpy.py:scaled_in_single", "mine_numpy.py:points"),
-        ("plain_torch.py:mean", "plain_torch.py:dropped_in_single", "products.npz"),
         ("plain_torch.py:mean", "plain_torch.py:brain_in_single", "products.npz"),
     ],
 )
@@ -272,7 +261,6 @@ def test_what_is_wrong_in_float32_alone_is_no_match(
     ("left", "right", "points"),
     [
         ("plain_torch.py:total", "numpy.py:total", "thousand.npz"),
-        ("plain_torch.py:softplus", "plain_jax.py:softplus", "thousand.npz"),
         # A thousand equal terms, in the loss and backwards, all round alike.
         ("plain_torch.py:nll", "plain_jax.py:nll", "zero.npz"),
     ],
@@ -304,8 +292,6 @@ def test_a_value_without_a_gradient_is_told(pair: Callable[..., Pair]) -> None:
     report = compare_functions(asked, PATIENCE, silent)
     assert report.verdict == "divergent"
     assert report.fault.startswith(f"{asked.right} returned a value that carries no gradient; ")
-    both = compare_functions(pair(without, without, "products.npz"), PATIENCE, silent)
-    assert both.verdict == "match"
 
 
 def test_a_function_that_changes_its_mind_is_told(pair: Callable[..., Pair]) -> None:

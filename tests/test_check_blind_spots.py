@@ -87,7 +87,7 @@ def test_every_error_of_a_mask_is_seen(tmp_path: Path) -> None:
     reports = dict(zip(MASKS, checked(targets, quick=True), strict=True))
     expected = {n: "match" if "right" in n else "divergent" for n in MASKS}
     assert {name: report.verdict for name, report in reports.items()} == expected
-    for name in ("last_column_cut", "mask_of_the_first_row", "dpo_mean_of_rows"):
+    for name in ("last_column_cut",):
         program = tmp_path / "repro.py"
         source = reports[name].repro
         program.write_text(source)
@@ -204,12 +204,11 @@ def test_what_is_right_at_the_core_behaves_like_no_known_fault(
         assert diagnosis is None or diagnosis.fault == "", (name, diagnosis)
 
 
-def test_the_twins_pass_on_the_whole_grid(implementation: str) -> None:
+def test_a_twin_passes_on_the_whole_grid() -> None:
+    """PyTorch's: JAX would compile every grid, and passes it in test_faults.py."""
     names = {"ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce", "preference": "reward"}
-    if implementation == "jax":  # which compiles every grid, in each dtype
-        names = {"ppo": "ppo"}
     targets = [
-        Target(f"{implementation}_impl.{module}:{objective}_loss", objective)
+        Target(f"torch_impl.{module}:{objective}_loss", objective)
         for objective, module in names.items()
     ]
     for report in checked(targets):

@@ -270,11 +270,11 @@ def test_github_shows_ten_lines_and_counts_the_rest() -> None:
 
 
 DPO = """
-import torch.nn.functional as F
+import numpy as np
 
 def loss(chosen_logps, rejected_logps, reference_chosen_logps, reference_rejected_logps, beta):
     right = reference_chosen_logps - reference_rejected_logps
-    return -F.logsigmoid(beta * (chosen_logps - rejected_logps - REFERENCE)).mean()
+    return np.logaddexp(0, -beta * (chosen_logps - rejected_logps - REFERENCE)).mean()
 """
 CONFIGURED = """
 [[tool.parity.targets]]
