@@ -87,17 +87,12 @@ def test_every_error_of_a_mask_is_seen(tmp_path: Path) -> None:
     reports = dict(zip(MASKS, checked(targets, quick=True), strict=True))
     expected = {n: "match" if "right" in n else "divergent" for n in MASKS}
     assert {name: report.verdict for name, report in reports.items()} == expected
-    for name in ("last_column_cut",):
-        program = tmp_path / "repro.py"
-        source = reports[name].repro
-        program.write_text(source)
-        ended = subprocess.run(
-            [sys.executable, program], capture_output=True, text=True, check=False
-        )
-        assert "AssertionError" in ended.stderr, ended.stderr
-        right = "dpo_right" if name.startswith("dpo") else "right"
-        program.write_text(source.replace(f"[{name!r}]", f"[{right!r}]"))
-        subprocess.run([sys.executable, program], check=True, timeout=PATIENCE)
+    program, source = tmp_path / "repro.py", reports["last_column_cut"].repro
+    program.write_text(source)
+    ended = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert "AssertionError" in ended.stderr, ended.stderr
+    program.write_text(source.replace("['last_column_cut']", "['right']"))
+    subprocess.run([sys.executable, program], check=True, timeout=PATIENCE)
 
 
 CLAMPED = """
@@ -205,7 +200,7 @@ def test_what_is_right_at_the_core_behaves_like_no_known_fault(
 
 
 def test_a_twin_passes_on_the_whole_grid() -> None:
-    """PyTorch's: JAX would compile every grid, and passes it in test_faults.py."""
+    """PyTorch's: JAX would compile every grid; test_points.py takes it there op by op."""
     names = {"ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce", "preference": "reward"}
     targets = [
         Target(f"torch_impl.{module}:{objective}_loss", objective)

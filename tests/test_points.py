@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parity import gate, oracle, probes
+from parity.noise import Expected
 from parity.points import INPUTS, Points
 from parity.probes import KINK_DISTANCE, kink_distance
 
@@ -127,3 +128,23 @@ def test_points_survive_a_file(tmp_path: Path, grid):
         again = Points.load(path)
         assert (again.digest, again.labels, again.grid) == (stack.digest, stack.labels, stack.grid)
         assert list(again.inputs) == list(INPUTS[stack.objective])
+
+
+@pytest.fixture(scope="module")
+def measured(grid) -> list[Expected]:
+    return [gate.evaluate_points(points, "float32") for points in grid]
+
+
+def test_both_twins_lie_within_the_allowance_at_every_point(
+    implementation, backend, grid, measured
+):
+    """Op by op, since JAX would compile every grid."""
+    twin = backend(implementation)
+    for points, right in zip(grid, measured, strict=True):
+        with twin.op_by_op():
+            trace = twin.evaluate(points, "float32")
+        assert right.values.keys() == trace.quantities.keys()
+        for name, exact in right.values.items():
+            assert trace[name].shape == exact.shape, (points.grid, name)
+            outside = ~(np.abs(trace[name] - exact) <= right.allowed[name])
+            assert not outside.any(), (points.grid, name, np.argwhere(outside)[0])
