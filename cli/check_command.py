@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli import completions
 from cli.options import Format, OutputFormat, Timeout, writable
 
 if TYPE_CHECKING:
@@ -13,29 +14,18 @@ if TYPE_CHECKING:
 
     from parity.checks import Target
     from parity.config import Config
-    from parity.convention import Convention
     from parity.judging import CheckReport
     from parity.parting import AgainstReport, Pair
 
 __all__ = [
     "Framework",
     "Kl",
-    "Objective",
     "Policy",
     "Reduction",
     "Shape",
     "Sign",
     "check",
 ]
-
-
-class Objective(StrEnum):
-    """What the function is meant to compute."""
-
-    PREFERENCE = "preference"
-    PPO = "ppo"
-    DPO = "dpo"
-    REINFORCE = "reinforce"
 
 
 class Framework(StrEnum):
@@ -93,7 +83,13 @@ def check(
         ),
     ] = None,
     objective: Annotated[
-        Objective | None, typer.Option(help="What it is meant to compute; with --against, none.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What it is meant to compute (parity objectives lists them), or FILE.py:NAME of "
+            "your own; with --against, none.",
+            autocompletion=completions.objectives,
+        ),
     ] = None,
     framework: Annotated[
         Framework | None, typer.Option(help="By default recognised from the function.")
@@ -108,26 +104,41 @@ def check(
             metavar="FILE.py:FUNCTION", help="A function that takes our inputs and calls TARGET."
         ),
     ] = None,
+    chosen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="CHOICE=OPTION",
+            help="How it states the objective (parity objectives NAME lists the choices).",
+            autocompletion=completions.choices,
+        ),
+    ] = None,
     sign: Annotated[
-        Sign, typer.Option(help="A loss to minimise, or an objective to maximise.")
-    ] = Sign.LOSS,
-    reduction: Annotated[Reduction, typer.Option(help="Over samples or pairs.")] = Reduction.MEAN,
+        Sign | None, typer.Option(help="--set sign: a loss, or an objective to maximise.")
+    ] = None,
+    reduction: Annotated[
+        Reduction | None, typer.Option(help="--set reduction: over samples or pairs.")
+    ] = None,
     policy: Annotated[
-        Policy, typer.Option(help="What an argument for `logits` receives.")
-    ] = Policy.LOGITS,
+        Policy | None, typer.Option(help="--set policy: what an argument for `logits` receives.")
+    ] = None,
     shape: Annotated[
-        Shape, typer.Option(help="Of what has one entry a sample; B,T is padded, with a mask.")
-    ] = Shape.FLAT,
+        Shape | None,
+        typer.Option(help="--set shape: of what has one entry a sample; B,T comes with a mask."),
+    ] = None,
     kl: Annotated[
-        Kl, typer.Option(help="Whether beta KL(policy || reference) is part of it.")
-    ] = Kl.INSIDE,
+        Kl | None, typer.Option(help="--set kl: whether beta KL(policy || reference) is in it.")
+    ] = None,
     detached: Annotated[
-        bool,
-        typer.Option("--detached", help="Old log-probs, advantages, reference come detached."),
+        bool, typer.Option("--detached", help="--set frozen=caller: what is frozen comes detached.")
     ] = False,
     constant: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A beta or clip that the function has built in."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A constant that the function has built in.",
+            autocompletion=completions.constants,
+        ),
     ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Also train a recorded lesson with it.")
@@ -179,13 +190,23 @@ def check(
     """
     from cli import peers_command, show_cases, show_check, styles
     from parity.checks import Target
+    from parity.convention import stated
     from parity.errors import InputError
     from parity.files import write_whole
     from parity.judging import CheckReport
     from parity.parting import Pair
     from parity.report.cases import of_each
 
-    convention = _convention(sign, reduction, policy, shape, kl, detached, constant or [])
+    convention = stated(
+        _pairs("--set", chosen or []),
+        _numbers(constant or []),
+        detached=detached,
+        sign=sign,
+        reduction=reduction,
+        policy=policy,
+        shape=shape,
+        kl=kl,
+    )
     renamed = _pairs("--map", mapping or [])
     moved = tuple(gradients or ()), tuple(frozen or ())
     if repro:
@@ -200,7 +221,7 @@ def check(
         raise InputError("TARGET: missing; expected package.module:function")
     options = Target(
         target=target or "",
-        objective=objective.value if objective else "",
+        objective=objective or "",
         framework=framework.value if framework else "",
         adapter=adapter or "",
         mapping=renamed,
@@ -297,30 +318,13 @@ def _pairs(option: str, texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _convention(
-    sign: Sign,
-    reduction: Reduction,
-    policy: Policy,
-    shape: Shape,
-    kl: Kl,
-    detached: bool,
-    constant: list[str],
-) -> "Convention":
-    from parity.convention import Convention
+def _numbers(texts: list[str]) -> dict[str, float]:
     from parity.errors import InputError
 
     constants = {}
-    for name, text in _pairs("--constant", constant).items():
+    for name, text in _pairs("--constant", texts).items():
         try:
             constants[name] = float(text)
         except ValueError:
             raise InputError(f"--constant: {name}: got {text!r}; expected a number") from None
-    return Convention(
-        sign=sign.value,
-        reduction=reduction.value,
-        policy=policy.value,
-        shape=shape.value,
-        kl=kl.value,
-        detached=detached,
-        constants=constants,
-    )
+    return constants

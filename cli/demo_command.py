@@ -30,10 +30,10 @@ def demo(
     show_demo.heading(1, "one lesson in JAX and in PyTorch, both judged by a float64 oracle (10 s)")
     code = run_command.run([LESSON], out=out, quiet=True, timeout=timeout)
     show_demo.heading(2, "a known bug, planted in the PyTorch twin (10 s)")
-    (fault,) = chosen([PLANTED])
-    show_demo.planted(fault)
+    (known,) = chosen([PLANTED])
+    show_demo.planted(known.fault)
     with progress.display(["jax", "torch"], quiet=True) as stage:
-        (outcome,) = plant([fault], ["torch"], timeout, stage)
+        (outcome,) = plant([known], ["torch"], timeout, stage)
     show_demo.caught(outcome, out)
     show_demo.heading(3, "where to go on")
     show_demo.onwards(out, LESSON)

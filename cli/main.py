@@ -20,6 +20,7 @@ from cli import (
     faults_command,
     figures_command,
     mechanics_command,
+    objectives_command,
     peers_command,
     run_command,
     samples_command,
@@ -65,6 +66,9 @@ app.command("run", short_help="Run the lessons, judge, draw what matched.")(run_
 app.add_typer(samples_command.app, short_help="Draw a tape, or draw one again.")
 app.command("figures", short_help="List or check the recorded figures.")(figures_command.figures)
 app.command("check", short_help="Judge a function of yours.")(check_command.check)
+app.command("objectives", short_help="Show what can be checked, and how.")(
+    objectives_command.objectives
+)
 app.command("peers", short_help="Judge real libraries: rlax, torchrl.")(peers_command.peers)
 app.command("faults", short_help="Plant known bugs: who catches them?")(faults_command.faults)
 app.command("mechanics", short_help="Show the mechanics, computed live.")(

@@ -42,7 +42,7 @@ def draw(
 
     loaded = load_problem(problem)
     if loaded.tape is None:
-        raise InputError(f"{problem}: ppo: missing; expected a [ppo] or [reinforce] table to draw")
+        raise InputError(f"{problem}: samples: missing; expected a table that is sampled, to draw")
     chosen = loaded.tape.seed if seed is None else seed
     with progress.display([sampler.value], quiet=False) as stage:
         samples = draw_samples(loaded, sampler.value, chosen, timeout, stage)

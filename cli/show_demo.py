@@ -6,7 +6,8 @@ import msgspec
 
 from cli import styles
 from parity.comparison import Divergence
-from parity.faults import Fault, Outcome
+from parity.faults import Outcome
+from parity.objectives.spec import Fault
 from parity.files import write_whole
 
 __all__ = ["caught", "heading", "onwards", "planted"]
@@ -54,9 +55,10 @@ def caught(outcome: Outcome, out: Path) -> None:
 
 def _place(first: Divergence) -> str:
     if first.mode == "points":
-        from parity.probes import core
+        from parity.lessons.probes import core
+        from parity.objectives import find
 
-        grid = next(g for g in core() if g.objective == first.quantity.partition("/")[0])
+        grid = core(find(first.quantity.partition("/")[0]))
         return f'probe "{grid.labels[first.entry.index[0]]}"'
     return ", ".join(f"{axis} {position}" for axis, position in first.at.items())
 

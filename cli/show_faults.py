@@ -6,22 +6,23 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from cli import styles
-from parity.faults import LAYERS, Fault, Outcome
+from parity.faults import LAYERS, Known, Outcome
 
 __all__ = ["as_json", "closing", "listing", "matrix"]
 
 
-def listing(faults: Sequence[Fault]) -> None:
+def listing(faults: Sequence[Known]) -> None:
     """Prints name, sentence, equation and source of each fault."""
     console = styles.console()
-    for fault in faults:
-        kind = "rewrite, no bug" if fault.equivalent else f"expected first: {fault.expected}"
-        console.print(f"[bold]{fault.name}[/]  ({fault.objective}; {kind})")
+    for known in faults:
+        fault = known.fault
+        kind = "rewrite, no bug" if fault.equivalent else f"expected first: {known.expected}"
+        console.print(f"[bold]{fault.name}[/]  ({known.objective.name}; {kind})")
         for line in (fault.sentence, fault.equation, fault.source):
             console.print(f"    {line}", markup=False, soft_wrap=True)
 
 
-def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+def matrix(faults: Sequence[Known], frameworks: Sequence[str], outcomes: Sequence[Outcome]) -> None:
     """Prints one row per fault, and what is not as expected."""
     console = styles.console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -36,8 +37,8 @@ def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequenc
         "points: no step shows it. ok: first quantity, step and blame as the catalogue expects."
     )
     table.caption_justify = "left"
-    for fault in faults:
-        mine = {outcome.framework: outcome for outcome in outcomes if outcome.fault == fault}
+    for objective, fault in faults:
+        mine = {o.framework: o for o in outcomes if o.fault.name == fault.name}
         good = len(mine) == len(frameworks) and all(o.as_expected for o in mine.values())
         table.add_row(
             fault.name,
@@ -47,7 +48,7 @@ def matrix(faults: Sequence[Fault], frameworks: Sequence[str], outcomes: Sequenc
                 for layer in LAYERS
             ),
             " ".join(
-                dict.fromkeys(o.found.removeprefix(f"{fault.objective}/") for o in mine.values())
+                dict.fromkeys(o.found.removeprefix(f"{objective.name}/") for o in mine.values())
             ),
             "yes" if good else "[bold red]NO[/]",
         )
@@ -69,7 +70,7 @@ def as_json(outcomes: Sequence[Outcome]) -> None:
             "layers": outcome.layers,
             "first": outcome.found,
             "blamed": outcome.report.blamed,
-            "expected": outcome.fault.expected,
+            "expected": outcome.known.expected,
             "as_expected": outcome.as_expected,
         }
         for outcome in outcomes

@@ -87,10 +87,10 @@ def _frameworks(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome]]]:
     """Yields faults by objective and name, rewrites last, each with its outcomes."""
-    faults = {outcome.fault.name: outcome.fault for outcome in outcomes}
-    for fault in sorted(faults.values(), key=lambda f: (f.equivalent, f.objective, f.name)):
-        mine = [outcome for outcome in outcomes if outcome.fault.name == fault.name]
-        yield fault.name, sorted(mine, key=lambda outcome: outcome.framework)
+    known = {o.fault.name: (o.fault.equivalent, o.known.objective.name) for o in outcomes}
+    for name in sorted(known, key=lambda name: (*known[name], name)):
+        mine = [outcome for outcome in outcomes if outcome.fault.name == name]
+        yield name, sorted(mine, key=lambda outcome: outcome.framework)
 
 
 def render_faults(outcomes: Sequence[Outcome], image: Image = "svg") -> bytes:

@@ -1,7 +1,11 @@
 """The diagram of every objective, in our own words."""
 
 from figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, Tone
-from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem
 
 __all__ = ["diagram"]
 

@@ -13,8 +13,8 @@ from figures.canvas import STEPS, Image, heading, label, paint, place
 from figures.style import INK, NAMES, SIZES, SKETCHES
 from figures.text import few_digits
 from parity.gate import Case
-from parity.noise import Expected
-from parity.quantities import Spec, expected
+from parity.arithmetic.measure import Expected
+from parity.quantities import Declared, expected
 from parity.trace import Trace
 
 __all__ = ["Margins", "draw_margins", "margins", "render_margins"]
@@ -64,7 +64,7 @@ def margins(case: Case) -> dict[str, dict[str, Margins]]:
 
 
 def _margins(
-    specs: list[Spec], trace: Trace, derived: Expected, updates: int, epochs: int
+    specs: list[Declared], trace: Trace, derived: Expected, updates: int, epochs: int
 ) -> Margins:
     ratios, worst, largest = np.zeros(updates), specs[0].name, -1.0
     for spec in specs:
@@ -81,7 +81,7 @@ def _margins(
     return Margins(ratios, worst)
 
 
-def _steps(spec: Spec, shape: tuple[int, ...], epochs: int, updates: int) -> NDArray[Any]:
+def _steps(spec: Declared, shape: tuple[int, ...], epochs: int, updates: int) -> NDArray[Any]:
     """Returns the update to which every entry of a quantity belongs."""
     at = dict(zip(spec.axes, np.indices(shape, sparse=True), strict=True))
     if "checkpoint" in at:

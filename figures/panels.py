@@ -8,7 +8,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from parity.problem import PPO, REINFORCE, Problem
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.problem import Problem
 
 __all__ = [
     "BarPanel",

@@ -14,6 +14,7 @@ __all__ = [
     "History",
     "Pieces",
     "State",
+    "Terms",
     "differentiate",
     "dpo_loss",
     "train",
@@ -27,6 +28,12 @@ class State(NamedTuple):
     logits: Float[Array, "action"]
     reference: Float[Array, "action"]
     gradient: Float[Array, "action"]
+
+
+class Terms(NamedTuple):
+    """The parts of the loss."""
+
+    margins: Float[Array, "pair"]
 
 
 class Gradients(NamedTuple):
@@ -50,7 +57,7 @@ class History(NamedTuple):
 class Pieces(NamedTuple):
     """The replaceable parts of training."""
 
-    loss: Callable[..., tuple[Float[Array, ""], Float[Array, "pair"]]]
+    loss: Callable[..., tuple[Float[Array, ""], Terms]]
     update: Callable[..., State]
 
 
@@ -60,7 +67,7 @@ def dpo_loss(
     chosen: Int[Array, "pair"],
     rejected: Int[Array, "pair"],
     beta: Float[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, "pair"]]:
+) -> tuple[Float[Array, ""], Terms]:
     """Negative log-likelihood of the preferences under the reference-corrected margins.
 
     m = (log pi(c) - log pi(r)) - (log pi_ref(c) - log pi_ref(r)), L = mean softplus(-beta m)
@@ -73,7 +80,7 @@ def dpo_loss(
         beta: scale of the margin.
 
     Returns:
-        The mean loss in nats, and the margins.
+        The mean loss in nats, and its parts: the margins.
 
     Source: Rafailov et al. 2023, "Direct Preference Optimization", equation 7
     (https://arxiv.org/abs/2305.18290).
@@ -81,7 +88,7 @@ def dpo_loss(
     reference = jax.lax.stop_gradient(reference)
     logps = jax.nn.log_softmax(logits)
     margins = (logps[chosen] - logps[rejected]) - (reference[chosen] - reference[rejected])
-    return jnp.mean(jax.nn.softplus(-beta * margins)), margins
+    return jnp.mean(jax.nn.softplus(-beta * margins)), Terms(margins)
 
 
 def update(state: State, gradient: Float[Array, "action"], rate: Float[Array, ""]) -> State:
@@ -103,14 +110,14 @@ PIECES = Pieces(dpo_loss, update)
 
 
 def differentiate(
-    loss: Callable[..., tuple[Float[Array, ""], Float[Array, "pair"]]],
+    loss: Callable[..., tuple[Float[Array, ""], Terms]],
     logits: Float[Array, "action"],
     reference: Float[Array, "action"],
     chosen: Int[Array, "pair"],
     rejected: Int[Array, "pair"],
     beta: Float[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, "pair"], Gradients]:
-    """Value, margins and gradients of a DPO loss.
+) -> tuple[Float[Array, ""], Terms, Gradients]:
+    """Value, parts and gradients of a DPO loss.
 
     Args:
         loss: a function like `dpo_loss`.
@@ -121,12 +128,12 @@ def differentiate(
         beta: scale of the margin.
 
     Returns:
-        The loss, the margins, and the gradients in logits and reference.
+        The loss, its parts, and its gradients in logits and reference.
     """
-    (value, margins), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
+    (value, terms), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
         logits, reference, chosen, rejected, beta
     )
-    return value, margins, Gradients(*gradients)
+    return value, terms, Gradients(*gradients)
 
 
 @partial(jax.jit, static_argnames=("updates", "pieces"))
@@ -140,7 +147,7 @@ def train(
     *,
     updates: int,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Array, "action"], Float[Array, "pair"], History]:
+) -> dict[str, Array]:
     """Trains the policy by full-batch gradient descent.
 
     Args:
@@ -154,20 +161,25 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The final probabilities, the final margins, and the history.
+        Name of a quantity to its values: the history, the final margins and probabilities.
     """
 
     def step(before: State, _: None) -> tuple[State, History]:
-        loss, margins, gradients = differentiate(
+        loss, terms, gradients = differentiate(
             pieces.loss, before.logits, before.reference, chosen, rejected, beta
         )
         state = pieces.update(before, gradients.logits, rate)
         return state, History(
-            before.reference, margins, loss, state.gradient, gradients.reference, state.logits
+            before.reference, *terms, loss, state.gradient, gradients.reference, state.logits
         )
 
     reference = jax.nn.log_softmax(reference_logits)
     start = State(logits, reference, jnp.zeros_like(logits))
     state, history = jax.lax.scan(step, start, None, length=updates)
-    _, margins = pieces.loss(state.logits, state.reference, chosen, rejected, beta)
-    return jnp.exp(jax.nn.log_softmax(state.logits)), margins, history
+    _, terms = pieces.loss(state.logits, state.reference, chosen, rejected, beta)
+    probabilities = jnp.exp(jax.nn.log_softmax(state.logits))
+    return {
+        **history._asdict(),
+        "final_margins": terms.margins,
+        "probabilities": probabilities,
+    }

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_impl import ppo, reward
-from jax_impl.faults import FAULTS
+from jax_impl.backend import planted
 
 __all__ = ["Rows", "cells", "float32_edge", "gradient", "kinks", "softplus"]
 
@@ -109,11 +109,12 @@ def softplus(margins: Float[Array, "margin"], beyond: Float[Array, ""]) -> Rows:
         The rows of `softplus`.
     """
 
-    def loss(function: Callable[..., Array], margin: Float[Array, ""]) -> Array:
+    def loss(function: Callable[..., Any], margin: Float[Array, ""]) -> Array:
         ones = jnp.ones_like(margin)
-        return function(ones[None], margin[None, None], 0 * margin[None, None])
+        value: Array = function(ones[None], margin[None, None], 0 * margin[None, None])[0]
+        return value
 
-    naive = FAULTS["reward-log-one-plus-exp"].reward.loss
+    naive = planted("reward", "reward-log-one-plus-exp").loss
     with jax.enable_x64(True):
         wide = jnp.asarray(beyond, jnp.float64)
         tails = [jax.nn.softplus(wide) - wide, loss(reward.preference_loss, -wide) - wide]

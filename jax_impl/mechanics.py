@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_impl import dpo, ppo, reinforce
+from jax_impl.backend import planted
 from jax_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
-from jax_impl.faults import FAULTS
 
 __all__ = ["MECHANICS", "show"]
 
@@ -46,7 +46,7 @@ def _signed_min(
     advantages: Float[Array, "cell"],
     clip: Float[Array, ""],
 ) -> Rows:
-    losses = (ppo.ppo_loss, *(FAULTS[name].ppo.loss for name in ("clip-only", "min-of-ratios")))
+    losses = (ppo.ppo_loss, *(planted("ppo", name).loss for name in ("clip-only", "min-of-ratios")))
     pushes = [cells(loss, logits, jnp.log(old), actions, advantages, clip)[1] for loss in losses]
     return {"pushes": jnp.stack(pushes, axis=1).reshape(-1)}
 
@@ -103,8 +103,8 @@ def _detached(
     return {
         "frozen": jnp.stack([jnp.max(jnp.abs(gradient)) for gradient in frozen]),
         "policy": policy,
-        "old": of(FAULTS["old-not-detached"].ppo.loss).old_logps,
-        "advantages": of(FAULTS["advantage-not-detached"].ppo.loss).advantages,
+        "old": of(planted("ppo", "old-not-detached").loss).old_logps,
+        "advantages": of(planted("ppo", "advantage-not-detached").loss).advantages,
     }
 
 
@@ -196,8 +196,8 @@ def _dpo_margin(
     start = (logits, reference, chosen, rejected, beta)
     last = (chosen[-1:], rejected[-1:])
     return {
-        "uncorrected": FAULTS["dpo-reference-free"].dpo.loss(*start)[1],
-        "corrected": dpo.dpo_loss(*start)[1],
+        "uncorrected": planted("dpo", "dpo-reference-free").loss(*start)[1].margins,
+        "corrected": dpo.dpo_loss(*start)[1].margins,
         "margins": run["dpo/final_margins"],
         "loss": jnp.stack([run["dpo/loss"][0], run["dpo/loss"][-1]]),
         "pair": jnp.stack([dpo.dpo_loss(p, reference, *last, beta)[0] for p in policies]),

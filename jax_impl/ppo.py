@@ -223,7 +223,7 @@ def train(
     *,
     epochs: int,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Array, "action"], Int[Array, "rollout sample"], History, Measures]:
+) -> dict[str, Array]:
     """Trains the policy: per rollout one collection, then `epochs` updates on it.
 
     Args:
@@ -238,7 +238,8 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The final probabilities, the actions of every rollout, and both histories.
+        Name of a quantity to its values: the actions of every rollout, both histories, and the
+        final probabilities.
     """
 
     def epoch(carry: tuple[State, Batch], _: None) -> tuple[tuple[State, Batch], History]:
@@ -269,4 +270,9 @@ def train(
     state, (actions, history, measures) = jax.lax.scan(rollout, start, tape)
     first = measure(start)
     measures = Measures(*(jnp.append(at, rest) for at, rest in zip(first, measures, strict=True)))
-    return jnp.exp(jax.nn.log_softmax(state.logits)), actions, history, measures
+    return {
+        "actions": actions,
+        **history._asdict(),
+        **measures._asdict(),
+        "probabilities": jnp.exp(jax.nn.log_softmax(state.logits)),
+    }

@@ -169,7 +169,7 @@ def train(
     beta: Float[Array, ""],
     *,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Array, "action"], History, Measures]:
+) -> dict[str, Array]:
     """Trains the policy: per rollout one collection and one update on it.
 
     Args:
@@ -182,7 +182,7 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The final probabilities, and both histories.
+        Name of a quantity to its values: both histories, and the final probabilities.
     """
 
     def rollout(before: State, entry: Any) -> tuple[State, tuple[History, Measures]]:
@@ -208,4 +208,5 @@ def train(
     state, (history, measures) = jax.lax.scan(rollout, start, tape)
     first = measure(start)
     measures = Measures(*(jnp.append(at, rest) for at, rest in zip(first, measures, strict=True)))
-    return jnp.exp(jax.nn.log_softmax(state.logits)), history, measures
+    probabilities = jnp.exp(jax.nn.log_softmax(state.logits))
+    return {**history._asdict(), **measures._asdict(), "probabilities": probabilities}

@@ -6,9 +6,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-__all__ = ["PIECES", "History", "Pieces", "State", "preference_loss", "train", "update"]
+__all__ = [
+    "PIECES",
+    "History",
+    "Pieces",
+    "State",
+    "Terms",
+    "preference_loss",
+    "train",
+    "update",
+]
 
 
 class State(NamedTuple):
@@ -16,6 +25,10 @@ class State(NamedTuple):
 
     weights: Float[Array, "feature"]
     gradient: Float[Array, "feature"]
+
+
+class Terms(NamedTuple):
+    """The parts of the loss: it has none."""
 
 
 class History(NamedTuple):
@@ -29,7 +42,7 @@ class History(NamedTuple):
 class Pieces(NamedTuple):
     """The replaceable parts of training."""
 
-    loss: Callable[..., Float[Array, ""]]
+    loss: Callable[..., tuple[Float[Array, ""], Terms]]
     update: Callable[..., State]
 
 
@@ -37,7 +50,7 @@ def preference_loss(
     weights: Float[Array, "feature"],
     chosen: Float[Array, "pair feature"],
     rejected: Float[Array, "pair feature"],
-) -> Float[Array, ""]:
+) -> tuple[Float[Array, ""], Terms]:
     """Negative log-likelihood of the preferences under a linear reward.
 
     L = mean softplus(-(x_chosen - x_rejected) . w)
@@ -48,13 +61,13 @@ def preference_loss(
         rejected: features of the other action of each pair.
 
     Returns:
-        The mean loss in nats.
+        The mean loss in nats, and no parts.
 
     Source: Ouyang et al. 2022, "Training language models to follow instructions with human
     feedback", equation 1 (https://arxiv.org/abs/2203.02155).
     """
     margins = (chosen - rejected) @ weights
-    return jnp.mean(jax.nn.softplus(-margins))
+    return jnp.mean(jax.nn.softplus(-margins)), Terms()
 
 
 def update(state: State, gradient: Float[Array, "feature"], rate: Float[Array, ""]) -> State:
@@ -77,36 +90,35 @@ PIECES = Pieces(preference_loss, update)
 @partial(jax.jit, static_argnames=("updates", "pieces"))
 def train(
     weights: Float[Array, "feature"],
+    chosen: Float[Array, "pair feature"],
+    rejected: Float[Array, "pair feature"],
     features: Float[Array, "action feature"],
-    chosen: Int[Array, "pair"],
-    rejected: Int[Array, "pair"],
     rate: Float[Array, ""],
     *,
     updates: int,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Array, "action"], History]:
+) -> dict[str, Array]:
     """Fits the reward by full-batch gradient descent.
 
     Args:
         weights: starting weights.
+        chosen: features of the preferred action of each pair.
+        rejected: features of the other action of each pair.
         features: one row of features per action.
-        chosen: preferred action of each pair.
-        rejected: other action of each pair.
         rate: step size.
         updates: number of steps.
         pieces: the parts to train with.
 
     Returns:
-        The fitted score of every action, and the history of the fit.
+        Name of a quantity to its values: the history, and the fitted score of every action.
     """
 
     def step(state: State, _: None) -> tuple[State, History]:
-        loss, gradient = jax.value_and_grad(pieces.loss)(
-            state.weights, features[chosen], features[rejected]
-        )
+        derive = jax.value_and_grad(pieces.loss, has_aux=True)
+        (loss, _), gradient = derive(state.weights, chosen, rejected)
         state = pieces.update(state, gradient, rate)
         return state, History(loss, state.gradient, state.weights)
 
     start = State(weights, jnp.zeros_like(weights))
     state, history = jax.lax.scan(step, start, None, length=updates)
-    return features @ state.weights, history
+    return {**history._asdict(), "scores": features @ state.weights}

@@ -22,7 +22,7 @@ from parity.calling import Answer
 from parity.deriving import Derive, Gather, InputsHeader, load_inputs, prepared
 from parity.errors import BackendError, InputError
 from parity.files import read_bytes, write_arrays
-from parity.noise import REPLICAS
+from parity.arithmetic.rounded import REPLICAS
 from parity.parting import (
     DTYPES,
     SIDES,

@@ -11,7 +11,7 @@ from parity import gate
 from parity.checks import Target
 from parity.checks import check as check_target
 from parity.comparison import blame, worst_verdict
-from parity.convention import Convention, Kl, Policy, Reduction, Shape, Sign
+from parity.convention import Kl, Policy, Reduction, Shape, Sign, stated
 from parity.errors import InputError
 from parity.judging import CheckReport
 from parity.problem import Problem, lessons, load_problem
@@ -60,11 +60,12 @@ def check(
     framework: str = "",
     adapter: str = "",
     mapping: Mapping[str, str] | None = None,
-    sign: Sign = "loss",
-    reduction: Reduction = "mean",
-    policy: Policy = "logits",
-    shape: Shape = "N",
-    kl: Kl = "inside",
+    choices: Mapping[str, str] | None = None,
+    sign: Sign | None = None,
+    reduction: Reduction | None = None,
+    policy: Policy | None = None,
+    shape: Shape | None = None,
+    kl: Kl | None = None,
     detached: bool = False,
     constants: Mapping[str, float] | None = None,
     train: bool = False,
@@ -76,17 +77,18 @@ def check(
     Args:
         target: a function at the top of a module, or its name: `package.module:function` or
             `file.py:function`.
-        objective: preference, ppo, dpo or reinforce.
+        objective: its name, or where you declare it: `file.py:NAME`.
         framework: jax, torch or numpy; recognised when left out.
         adapter: name of a function that takes our inputs and calls the target.
         mapping: the function's parameter to our input.
-        sign: a loss to be minimised, or an objective to be maximised.
+        choices: choice to option, as `parity objectives NAME` lists them.
+        sign: the choice of that name, and so are the next four.
         reduction: over samples or pairs.
         policy: what an argument for `logits` receives.
         shape: of what has one entry a sample.
         kl: whether β KL(π ‖ π_ref) is part of it.
-        detached: the caller detaches old log-probs, advantages and reference.
-        constants: β or ε that it has built in.
+        detached: the choice frozen=caller.
+        constants: constants that it has built in.
         train: also train a recorded lesson with it.
         quick: at the core of the probe grid only.
         timeout: seconds for its processes.
@@ -95,14 +97,15 @@ def check(
         InputError: it cannot be called as asked.
         BackendError: its process died or did not answer.
     """
-    convention = Convention(
+    convention = stated(
+        choices or {},
+        constants or {},
+        detached=detached,
         sign=sign,
         reduction=reduction,
         policy=policy,
         shape=shape,
         kl=kl,
-        detached=detached,
-        constants=dict(constants or {}),
     )
     name = target if isinstance(target, str) else named(target)
     asked = Target(name, objective, framework, adapter, mapping or {}, convention, train)

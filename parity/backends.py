@@ -25,7 +25,6 @@ from parity.worker import Draw, Event, Job, Order
 
 __all__ = [
     "CALLED",
-    "FAULT_MODULES",
     "MECHANIC_MODULES",
     "MODULES",
     "Done",
@@ -39,9 +38,6 @@ __all__ = [
 
 MODULES = {"jax": "jax_impl.backend", "torch": "torch_impl.backend"}
 """Implementation to the module that implements it; its package's extra bears the same name."""
-
-FAULT_MODULES = {"jax": "jax_impl.faults", "torch": "torch_impl.faults"}
-"""Implementation to the module of its known bugs."""
 
 MECHANIC_MODULES = {"jax": "jax_impl.mechanics", "torch": "torch_impl.mechanics"}
 """Implementation to the module that computes its mechanics."""
@@ -244,7 +240,7 @@ def draw_samples(
     """Draws a tape in a worker; always in float32.
 
     Args:
-        problem: a problem with a PPO part.
+        problem: one with a part that is sampled.
         sampler: jax or torch.
         seed: seed of the draw.
         timeout: seconds.

@@ -13,12 +13,13 @@ import msgspec
 from parity.convention import Convention, bind, match
 from parity.errors import InputError
 from parity.files import write_whole
+from parity.objectives import find
 from parity.points import Points
 from parity.problem import Problem
 from parity.recognition import recognised
 from parity.samples import Samples
+from parity.stating import loss_of
 from parity.targets import load
-from parity.trace import Trace
 from parity.watch import (
     MisbehaviourError,
     Watch,
@@ -30,21 +31,7 @@ from parity.watch import (
     severed,
 )
 
-__all__ = ["PARTS", "Answer", "Call", "answer", "signature_of"]
-
-PARTS = frozenset(
-    {
-        "dpo/final_margins",
-        "dpo/margins",
-        "ppo/kl_penalty",
-        "ppo/ratios",
-        "ppo/surrogate",
-        "reinforce/kl_penalty",
-        "reinforce/logps",
-        "reinforce/surrogate",
-    }
-)
-"""Quantities that a user's function does not report."""
+__all__ = ["Answer", "Call", "answer", "signature_of"]
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -55,7 +42,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         adapter: a function of the user's that builds it from a target; empty for none.
         framework: jax, torch or numpy; empty to recognise it.
         modules: framework to the modules that adapt a function and evaluate it.
-        objective: reward, ppo, dpo or reinforce.
+        objective: its name, or where a user declares it.
         convention: how the function states it.
         mapping: parameter to our input.
         points: files of points.
@@ -120,7 +107,7 @@ def _answer(job: Call, dtype: str) -> Answer:
             function = load(job.adapter or job.target, "--adapter" if job.adapter else "TARGET")
             signature = signature_of(function, job.adapter or job.target)
             name = (job.adapter or job.target).rpartition(":")[2]
-            matched = match(signature, name, job.objective, job.convention, job.mapping)
+            matched = match(signature, name, find(job.objective), job.convention, job.mapping)
         except InputError as error:
             return Answer(refused=str(error))
         framework = job.framework or recognised(
@@ -136,9 +123,7 @@ def _answer(job: Call, dtype: str) -> Answer:
         limit_memory()
         known = Answer(framework=framework, signature=f"{name}{signature}", matched=dict(matched))
         call = _call(function, signature, matched, adapt, job.convention, watch)
-        convention = msgspec.structs.asdict(job.convention)
-        del convention["constants"]
-        pieces = adapt.pieces(call, job.objective, **convention)
+        loss = loss_of(call, find(job.objective), job.convention, {*matched.values()})
         fault = ""
         try:
             for position, file in enumerate(job.points):
@@ -148,32 +133,19 @@ def _answer(job: Call, dtype: str) -> Answer:
                     watch.settings(adapt),
                     nullcontext() if position < job.compiled else backend.op_by_op(),
                 ):
-                    trace = backend.evaluate(points, dtype, pieces)
-                _reported(trace).save(Path(f"{job.output}.{position}"))
+                    trace = backend.evaluate(points, dtype, loss)
+                trace.save(Path(f"{job.output}.{position}"))
             if job.problem:
                 watch.cells(f"training {job.problem.name}", ())
                 tape = Samples.load(Path(job.samples)) if job.samples else None
                 with watch.settings(adapt):
-                    trace = backend.train(job.problem, tape, dtype, pieces)
-                _reported(trace).save(Path(f"{job.output}.run"))
+                    trace = backend.train_with(job.problem, tape, dtype, job.objective, loss)
+                trace.save(Path(f"{job.output}.run"))
         except MisbehaviourError as error:
             fault = f"{error} ({watch.where()})"
         except Exception as error:  # past the call: in the derivative
             fault = f"differentiating it {raised(error, function)} ({watch.where()})"
     return msgspec.structs.replace(known, fault=fault, notes=watch.notes())
-
-
-def _reported(trace: Trace) -> Trace:
-    """The trace without what a user's function does not report."""
-    kept = {name: q for name, q in trace.quantities.items() if name not in PARTS}
-    return Trace(
-        trace.implementation,
-        trace.dtype,
-        kept,
-        trace.problem_digest,
-        trace.samples_digest,
-        trace.environment,
-    )
 
 
 def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
@@ -205,13 +177,12 @@ def _accepts(
     points = Points.load(Path(job.points[0]))
     single = {name: values[:1] for name, values in points.inputs.items()}
     first = Points(points.objective, points.grid, points.labels[:1], single)
-    convention = msgspec.structs.asdict(job.convention)
-    del convention["constants"]
     adapt, backend = (importlib.import_module(module) for module in job.modules[framework])
     watch = Watch()
     call = _call(function, signature, matched, adapt, job.convention, watch)
+    loss = loss_of(call, find(job.objective), job.convention, {*matched.values()})
     with suppress(Exception), watch.settings(adapt):
-        backend.evaluate(first, dtype, adapt.pieces(call, job.objective, **convention))
+        backend.evaluate(first, dtype, loss)
         return True
     return False
 
@@ -233,7 +204,7 @@ def _call(
             if not adapt.same(value, inputs[ours]):
                 raise MisbehaviourError(f"changed its input {ours} in place; expected it untouched")
         result = watch.first(result)
-        shape = outer if convention.reduction == "per-sample" else ()
+        shape = outer if convention.choices.get("reduction") == "per-sample" else ()
         dtypes = [str(v.dtype) for v in inputs.values() if "int" not in str(v.dtype)]
         checked(result, adapt.arrays, shape, dtypes[0])
         if why := severed(result, given):

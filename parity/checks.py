@@ -9,35 +9,29 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from parity import gate, points, probes
+from parity import gate
+from parity.arithmetic.measure import Expected
 from parity.backends import CALLED, Progress, Workers, load_trace
 from parity.calling import Answer, Call
-from parity.comparison import worst_verdict
+from parity.comparison import ORACLE, Verdict, worst_verdict
 from parity.convention import Convention
 from parity.errors import BackendError, InputError
+from parity.coverage import of_points
 from parity.followup import Failure, follow_up
 from parity.judging import CheckReport, Scene, judged, probed, trained
-from parity.noise import FLOAT64_SCALE, Expected
+from parity.lessons.probes import grid_of
+from parity.objectives import find
 from parity.points import Points
 from parity.problem import Problem, load_problem
+from parity.report import LessonReport
 from parity.snippet import snippet
 from parity.states import normalised, with_constants, within
 from parity.targets import split
 from parity.widening import Widened, applied
 
-__all__ = ["DTYPES", "OBJECTIVES", "Target", "check", "check_all"]
+__all__ = ["DTYPES", "Target", "check", "check_all"]
 
 DTYPES = ("float32", "float64")
-OBJECTIVES = {"preference": "reward", "ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce"}
-"""The user's word for an objective to ours."""
-
-_TRAINED_ON = {
-    "reward": "posttraining-04",
-    "ppo": "posttraining-04",
-    "dpo": "posttraining-05",
-    "reinforce": "policy-gradient-kl-control",
-}
-_KL_OF = ("ppo", "reinforce")
 
 
 class Target(NamedTuple):
@@ -45,7 +39,7 @@ class Target(NamedTuple):
 
     Attributes:
         target: `package.module:function` or `file.py:function`.
-        objective: preference, ppo, dpo or reinforce.
+        objective: its name, another name of it, or where a user declares it.
         framework: jax, torch or numpy; empty to recognise it.
         adapter: a function of the user's that takes our inputs and calls the target.
         mapping: the function's parameter to our input.
@@ -137,8 +131,9 @@ def check_all(
             for dtype in DTYPES
         ]
         progress("oracle", "allowances")
-        for ground in grounds.values():
-            _measure(ground)
+        for target in targets:
+            if not grounds[_key(target)].oracle:
+                _measure(grounds[_key(target)], target.convention.choices)
         for block in workers:
             _finish(block, targets)
         answers = {
@@ -164,7 +159,9 @@ def check_all(
         report = results[number]
         assert isinstance(report, CheckReport)
         results[number] = msgspec.structs.replace(
-            report, diagnosis=diagnosis, repro=snippet(report, cell, scene)
+            report,
+            diagnosis=diagnosis,
+            repro=snippet(report, targets[number].convention, cell, scene),
         )
     return results
 
@@ -173,72 +170,55 @@ def _validated(target: Target) -> None:
     split(target.target)
     if target.adapter:
         split(target.adapter, "--adapter")
-    if target.objective not in OBJECTIVES:
-        raise InputError(
-            f"--objective: got {target.objective!r}; expected one of {', '.join(OBJECTIVES)}"
-        )
-    inputs = points.INPUTS[OBJECTIVES[target.objective]]
-    for name, value in target.convention.constants.items():
-        if name not in ("beta", "clip") or name not in inputs:
-            known = " or ".join(n for n in ("beta", "clip") if n in inputs) or "none"
-            raise InputError(f"--constant: got {name!r}; expected {known} for {target.objective}")
-        if not 0 <= value < np.inf or (name == "clip" and value == 0):
-            raise InputError(f"--constant: {name}: got {value}; expected a positive number")
+    objective = find(target.objective)
+    target.convention.validate(objective, target.objective)
+    scalars = [i.name for i in objective.inputs if i.role == "constant" and not i.axes]
     for name in target.within:
-        if name not in ("beta", "clip") or name not in inputs:
-            raise InputError(
-                f"within: got {name!r}; expected beta or clip, as {target.objective} has"
-            )
-    if target.convention.kl == "absent" and OBJECTIVES[target.objective] not in _KL_OF:
-        raise InputError(f"--kl: got absent; {target.objective} has no KL to be absent")
+        if name not in scalars:
+            known = " or ".join(scalars) or "none"
+            raise InputError(f"within: got {name!r}; expected {known}, as {target.objective} has")
 
 
 def _key(target: Target) -> str:
-    constants, ranges = target.convention.constants, target.within
-    return repr((target.objective, sorted(constants.items()), sorted(ranges.items())))
+    choices, constants = target.convention.choices, target.convention.constants
+    sorted_items = (sorted(each.items()) for each in (choices, constants, target.within))
+    return repr((target.objective, *sorted_items))
 
 
 def _states(target: Target, *, quick: bool) -> _Ground:
     """The whole probe grid of an objective, or its core; less what the target is not asked."""
-    objective, constants = OBJECTIVES[target.objective], target.convention.constants
-    grids = [within(grid, target.within) for grid in probes.grid() if grid.objective == objective]
+    objective, constants = find(target.objective), target.convention.constants
+    locator = "" if target.objective in (objective.name, *objective.known_as) else target.objective
+    grids = [within(grid, target.within) for grid in grid_of(objective, locator)]
     chosen = [grid for grid in grids if grid.labels][: 1 if quick else None]
     if not chosen:
         raise InputError(f"within: got {target.within}; expected ranges in which probes lie")
     single = [with_constants(grid, constants, "float32") for grid in chosen]
     double = [with_constants(normalised(grid), constants, "float64") for grid in chosen]
-    alike = not constants and "reference" not in points.INPUTS[objective]
+    alike = not constants and not any(each.normalised for each in objective.inputs)
     return _Ground({"float32": single, "float64": double}, {}, alike)
 
 
-def _measure(ground: _Ground) -> None:
+def _measure(ground: _Ground, choices: Mapping[str, str]) -> None:
     """Where both dtypes have the same points, float64 changes the allowances alone."""
-    single = [gate.evaluate_points(grid, "float32") for grid in ground.grids["float32"]]
+    single = [gate.evaluate_points(grid, "float32", choices) for grid in ground.grids["float32"]]
     ground.oracle["float32"] = single
     ground.oracle["float64"] = (
-        [_narrowed(measured) for measured in single]
+        [measured.narrowed() for measured in single]
         if ground.alike
-        else [gate.evaluate_points(grid, "float64") for grid in ground.grids["float64"]]
-    )
-
-
-def _narrowed(measured: Expected) -> Expected:
-    return Expected(
-        measured.values,
-        {name: FLOAT64_SCALE * allowed for name, allowed in measured.allowed.items()},
-        {name: FLOAT64_SCALE * bound for name, bound in measured.bound.items()},
+        else [gate.evaluate_points(grid, "float64", choices) for grid in ground.grids["float64"]]
     )
 
 
 def _problem(target: Target) -> Problem:
     """The recorded lesson with which a function of this objective is trained."""
-    objective, constants = OBJECTIVES[target.objective], target.convention.constants
-    problem = load_problem(_TRAINED_ON[objective])
-    kept = {"ppo": ("reward", "ppo")}.get(objective, (objective,))
-    absent = dict.fromkeys(o for o in OBJECTIVES.values() if o not in kept)
-    part = getattr(problem, objective)
-    changed = {objective: msgspec.structs.replace(part, **constants)} if constants else {}
-    return msgspec.structs.replace(problem, **absent, **changed)
+    objective, constants = find(target.objective), target.convention.constants
+    if objective.training is None:
+        raise InputError(f"--train: got {target.objective}; expected an objective with a lesson")
+    problem = load_problem(objective.training.lesson).only(objective)
+    part = getattr(problem, objective.name)
+    changed = {objective.name: msgspec.structs.replace(part, **constants)} if constants else {}
+    return msgspec.structs.replace(problem, **changed)
 
 
 def _call(target: Target, files: list[str], output: Path) -> Call:
@@ -248,7 +228,7 @@ def _call(target: Target, files: list[str], output: Path) -> Call:
         adapter=target.adapter,
         framework=target.framework,
         modules=CALLED,
-        objective=OBJECTIVES[target.objective],
+        objective=target.objective,
         convention=target.convention,
         mapping=dict(target.mapping),
         points=files,
@@ -286,7 +266,7 @@ def _answered(target: Target, answers: Mapping[str, Answer]) -> CheckReport | In
         adapter=target.adapter,
         signature=first.signature,
         matched=first.matched,
-        convention=target.convention,
+        convention=target.convention.told(find(target.objective)),
         fault=wrong[0] if wrong else "",
         notes=list(dict.fromkeys(note for a in answers.values() for note in a.notes)),
     )
@@ -308,8 +288,10 @@ def _compared(
         ]
         if call.problem:
             run = load_trace(target.target, Path(f"{call.output}.run"))
-            scenes[dtype] += trained(call.problem, run, dtype)
+            objective, choices = find(target.objective), target.convention.choices
+            scenes[dtype] += trained(call.problem, objective, run, dtype, choices)
     lessons, found = judged(target.target, scenes, target.widened)
+    lessons = [_covered(lesson, target, ground) for lesson in lessons]
     verdict = worst_verdict(lesson.verdict for lesson in lessons)
     comparisons = [c for lesson in lessons for c in lesson.comparisons]
     environment = dict(scenes["float32"][0].trace.environment)
@@ -332,3 +314,15 @@ def _compared(
         calls[cell.dtype], report.framework, cell.dtype, mine[0], cell, mine[worst.position[1]]
     )
     return report, failure
+
+
+def _covered(lesson: LessonReport, target: Target, ground: _Ground) -> LessonReport:
+    """Which branches the probes went through; where one was missed, nothing is a match."""
+    grids, oracle = ground.grids[lesson.dtype], ground.oracle[lesson.dtype]
+    played = {ORACLE: [each.values for each in oracle]}
+    coverage = of_points(target.objective, grids, played)
+    missed = [cell.cell for cell in coverage.cells if not cell.exercised]
+    verdict: Verdict = lesson.verdict
+    if missed and not target.within and not target.convention.constants:
+        verdict = worst_verdict([verdict, "inconclusive"])
+    return msgspec.structs.replace(lesson, coverage=coverage, verdict=verdict)

@@ -13,7 +13,7 @@ from msgspec import Meta
 from parity.against import Pair, compare_functions
 from parity.backends import Progress
 from parity.checks import Target, check_all
-from parity.convention import Convention, Kl, Policy, Reduction, Shape, Sign
+from parity.convention import OLD_OPTIONS, Kl, Policy, Reduction, Shape, Sign, stated
 from parity.errors import InputError
 from parity.files import read_bytes
 from parity.judging import CheckReport
@@ -34,16 +34,17 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Attributes:
         target: `package.module:function` or `file.py:function`.
         name: under which it can be asked for; the target itself when left out.
-        objective: preference, ppo, dpo or reinforce; or else `against`.
+        objective: its name, or where you declare it (`file.py:NAME`); or else `against`.
         framework: jax, torch or numpy; recognised when left out.
         adapter: a function that takes our inputs and calls the target.
         map: the function's parameter to our input.
-        sign: loss or objective.
+        set: choice to option, as `parity objectives NAME` lists them.
+        sign: the choice of that name, and so are the next four.
         reduction: mean, sum or per-sample.
         policy: logits or logps.
         shape: N, N,1 or B,T.
         kl: inside or absent.
-        detached: the caller detaches what is frozen.
+        detached: the choice `frozen = "caller"`.
         constants: β or ε that the function has built in.
         train: also train a recorded lesson with it.
         against: the other function, in place of an objective.
@@ -55,15 +56,16 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     target: Text
     name: Text | None = None
-    objective: Literal["preference", "ppo", "dpo", "reinforce"] | None = None
+    objective: Text | None = None
     framework: Literal["", "jax", "torch", "numpy"] = ""
     adapter: str = ""
     map: dict[str, str] = {}
-    sign: Sign = "loss"
-    reduction: Reduction = "mean"
-    policy: Policy = "logits"
-    shape: Shape = "N"
-    kl: Kl = "inside"
+    set: dict[str, str] = {}
+    sign: Sign | None = None
+    reduction: Reduction | None = None
+    policy: Policy | None = None
+    shape: Shape | None = None
+    kl: Kl | None = None
     detached: bool = False
     constants: dict[str, float] = {}
     train: bool = False
@@ -96,14 +98,11 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             framework=self.framework,
             adapter=self.adapter,
             mapping=self.map,
-            convention=Convention(
-                sign=self.sign,
-                reduction=self.reduction,
-                policy=self.policy,
-                shape=self.shape,
-                kl=self.kl,
+            convention=stated(
+                self.set,
+                self.constants,
                 detached=self.detached,
-                constants=self.constants,
+                **{name: getattr(self, name) for name in OLD_OPTIONS},
             ),
             train=self.train,
             widened=self.widened,
@@ -173,6 +172,7 @@ _BLANK = Configured(target="none")
 _OF_AN_OBJECTIVE = (
     "framework",
     "adapter",
+    "set",
     "sign",
     "reduction",
     "policy",
@@ -184,7 +184,6 @@ _OF_AN_OBJECTIVE = (
 )
 _PREFIX = "tool.parity."
 _CHOICES = {
-    "objective": "preference, ppo, dpo or reinforce",
     "framework": "jax, torch or numpy",
     "sign": "loss or objective",
     "reduction": "mean, sum or per-sample",

@@ -1,27 +1,76 @@
-"""Does an implementation that diverges behave as a known fault does?"""
+"""Does an implementation that diverges behave as a known fault does?
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+The faults are edits of the objective's definitions, and run in the oracle's arithmetic: plain
+NumPy of the run's own dtype, with infinities and NaN as the frameworks have them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parity import faults
-from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
+from parity.arithmetic.measure import Emission, Expected, time_first
+from parity.arithmetic.tape import as_frameworks_do
 from parity.comparison import ORACLE, Comparison, first_divergence
-from parity.faults import Fault
 from parity.gate import Case
-from parity.noise import Expected
+from parity.lessons import oracle
+from parity.objectives import Objective
+from parity.objectives.spec import Fault
+from parity.points import Points
 from parity.report import Diagnosis
-from parity.trace import Trace
-from parity.worker import Job, Plant
+from parity.trace import Quantity, Trace
 
-__all__ = ["alike", "behaves_as", "diagnose", "suspects"]
+__all__ = ["alike", "behaves_as", "diagnose", "faulty_points", "faulty_run", "suspects"]
 
 
-def suspects(comparisons: list[Comparison], implementation: str) -> list[Fault]:
+def faulty_points(
+    points: Points, fault: Fault, dtype: str, choices: Mapping[str, str] | None = None
+) -> Trace:
+    """What a fault computes at fixed states, in plain arithmetic of a dtype."""
+    lift = partial(_plain, dtype=dtype)
+    return _traced(oracle.at_points(points, lift, choices, fault), dtype)
+
+
+def faulty_run(case: Case, objective: Objective, fault: Fault) -> Trace:
+    """What a fault does to a whole run, in plain arithmetic of its dtype."""
+    lift = partial(_plain, dtype=case.dtype)
+    actions = case.samples.actions if case.samples else None
+    played = oracle.trajectory(
+        case.problem, actions, case.dtype, lift, faults={objective.name: fault}
+    )
+    rows: dict[str, NDArray[Any]] = {
+        name: np.zeros(values.shape, values.dtype if values.dtype.kind == "i" else case.dtype)
+        for name, values in case.trajectory.values.items()
+    }
+    with np.errstate(all="ignore"), as_frameworks_do():
+        for where, batch, values in played:
+            for name, value in values.items():
+                rows[name][where] = time_first(value, batch)
+    quantities = {name: Quantity(name, ("entry",) * v.ndim, "value", v) for name, v in rows.items()}
+    return Trace("fault", case.dtype, quantities)
+
+
+def _plain(values: Any, dtype: str) -> NDArray[Any]:
+    array = np.asarray(values)
+    return array.astype(dtype) if array.dtype.kind == "f" else array
+
+
+def _traced(emissions: Iterator[Emission], dtype: str) -> Trace:
+    with np.errstate(all="ignore"), as_frameworks_do():
+        ((_, batch, values),) = emissions
+    points = max(np.shape(value)[-1] for value in values.values() if np.shape(value))
+    quantities = {}
+    for name, value in values.items():
+        array = time_first(np.broadcast_to(value, (*np.shape(value)[:-1], points)), batch)
+        quantities[name] = Quantity(name, ("entry",) * array.ndim, "value", array)
+    return Trace("fault", dtype, quantities)
+
+
+def suspects(
+    objectives: Sequence[Objective], comparisons: list[Comparison], implementation: str
+) -> list[tuple[Objective, Fault]]:
     """The faults whose first quantity is the one at which the implementation parts.
 
     Where none starts there, all faults of the same objective.
@@ -32,20 +81,14 @@ def suspects(comparisons: list[Comparison], implementation: str) -> list[Fault]:
         first = first_divergence([c for c in mine if (c.mode == "points") == of_points])
         if first:
             firsts.add(first.quantity)
-    bugs = [fault for fault in faults.catalogue().fault if not fault.equivalent]
-    objectives = {quantity.partition("/")[0] for quantity in firsts}
-    same = [fault for fault in bugs if fault.first in firsts]
-    return same or [fault for fault in bugs if fault.objective in objectives]
+    bugs = [(o, fault) for o in objectives for fault in o.faults if not fault.equivalent]
+    parted = {quantity.partition("/")[0] for quantity in firsts}
+    same = [(o, fault) for o, fault in bugs if fault.first in firsts]
+    return same or [(o, fault) for o, fault in bugs if o.name in parted]
 
 
-def diagnose(
-    case: Case,
-    comparisons: list[Comparison],
-    implementation: str,
-    timeout: float,
-    progress: Progress,
-) -> Diagnosis:
-    """Compares a divergent implementation with the known faults of its framework.
+def diagnose(case: Case, comparisons: list[Comparison], implementation: str) -> Diagnosis:
+    """Compares a divergent implementation with the known faults.
 
     First at the points, then by their own run on the same tape. A fault is named where every
     value of both agrees with the implementation's within the allowance.
@@ -53,72 +96,29 @@ def diagnose(
     Args:
         case: the problem with its traces.
         comparisons: what the gate found.
-        implementation: the one that diverges; its framework must have a twin here.
-        timeout: seconds.
-        progress: called with who and what stage.
-
-    Raises:
-        BackendError: a worker failed.
+        implementation: the one that diverges.
     """
-    candidates = suspects(comparisons, implementation)
-    with tempfile.TemporaryDirectory(prefix="parity-") as name:
-        folder = Path(name)
-        points = []
-        for position, (grid, _) in enumerate(case.grids):
-            points.append(str(folder / f"points-{position}.safetensors"))
-            grid.save(Path(points[-1]))
-        tape = folder / "samples.safetensors"
-        if case.samples:
-            case.samples.save(tape)
-        jobs: list[Job] = [
-            Plant(
-                FAULT_MODULES[implementation],
-                fault.name,
-                case.problem,
-                str(tape) if case.samples else None,
-                points,
-                len(points),
-                str(folder / fault.name),
-            )
-            for fault in candidates
-        ]
-        alike = []
-        with Workers({implementation: jobs}, case.dtype, timeout, progress) as workers:
-            for _, job in workers.finished():
-                fault = candidates[job]
-                run = load_trace(implementation, folder / f"{fault.name}.run")
-                probes = [
-                    load_trace(implementation, folder / f"{fault.name}.{position}")
-                    for position in range(len(points))
-                ]
-                if behaves_as(case, implementation, run, probes):
-                    alike.append(fault)
+    objectives = [objective for objective, _, _ in case.problem.parts()]
+    candidates = suspects(objectives, comparisons, implementation)
+    like = [f for o, f in candidates if behaves_as(case, implementation, o, f)]
     return Diagnosis(
         implementation=implementation,
-        fault=alike[0].name if alike else "",
-        sentence=alike[0].sentence if alike else "",
-        indistinguishable=[fault.name for fault in alike[1:]],
+        fault=like[0].name if like else "",
+        sentence=like[0].sentence if like else "",
+        indistinguishable=[fault.name for fault in like[1:]],
         tried=len(candidates),
     )
 
 
-def behaves_as(case: Case, implementation: str, run: Trace, probes: list[Trace]) -> bool:
+def behaves_as(case: Case, implementation: str, objective: Objective, fault: Fault) -> bool:
     """Whether every value of an implementation agrees with a fault's, within the allowance."""
-    pairs: list[tuple[Trace, Trace, Expected]] = [
-        (case.traces[implementation], run, case.trajectory),
-        *(
-            (mine, planted, oracle)
-            for mine, planted, (_, oracle) in zip(
-                case.evaluations.get(implementation, ()), probes, case.grids, strict=True
-            )
-        ),
-    ]
-    shared = [
-        (mine[name], planted[name], oracle, name)
-        for mine, planted, oracle in pairs
-        for name in _shared(mine.quantities, planted.quantities)
-    ]
-    return bool(shared) and all(_alike(*values) for values in shared)
+    played = case.evaluations.get(implementation, ())
+    for mine, (points, expected) in zip(played, case.grids, strict=True):
+        known = fault if points.objective == objective.name else Fault("", "", "", "")
+        planted = faulty_points(points, known, case.dtype)
+        if not alike(mine, planted, expected):
+            return False
+    return alike(case.traces[implementation], faulty_run(case, objective, fault), case.trajectory)
 
 
 def alike(mine: Trace, planted: Trace, oracle: Expected) -> bool:

@@ -5,84 +5,61 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from parity import gate, probes
-from parity.backends import FAULT_MODULES, Progress, Workers, framework, load_trace
+from parity import gate
+from parity.arithmetic.measure import Expected
+from parity.backends import MODULES, Progress, Workers, framework, load_trace
 from parity.comparison import ORACLE, Comparison
 from parity.errors import InputError
-from parity.files import read_bytes
-from parity.noise import Expected
+from parity.lessons.probes import core, grid_of
+from parity.objectives import Objective, built_in
+from parity.objectives.spec import Fault
 from parity.points import Points
-from parity.problem import Problem
+from parity.problem import Problem, load_problem
 from parity.report import LessonReport
 from parity.samples import Samples
 from parity.trace import Trace
 from parity.worker import Job, Plant
 
-__all__ = ["LAYERS", "Catalogue", "Fault", "Layer", "Outcome", "catalogue", "chosen", "plant"]
+__all__ = ["LAYERS", "Known", "Layer", "Outcome", "catalogue", "chosen", "plant", "planted_in"]
 
 Layer = Literal["twins", "points", "step", "trajectory", "invariant"]
 LAYERS: tuple[Layer, ...] = ("twins", "points", "step", "trajectory", "invariant")
 
-_HERE = Path(__file__).parent
+_PROBLEMS = Path(__file__).parent / "problems" / "planted"
 
 
-class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One entry of the catalogue.
+class Known(NamedTuple):
+    """A fault, and the objective that it breaks."""
 
-    Attributes:
-        name: of the piece in both twins' `faults.py`.
-        objective: which objective it breaks.
-        sentence: what is wrong.
-        equation: what is computed instead.
-        source: a public report of it, or why there is none.
-        first: the quantity that is expected to part first; empty for a rewrite.
-        at: the step at which it parts, by time axes; empty where only the probes can see it.
-        equivalent: a rewrite that is no bug and must raise no alarm.
-    """
-
-    name: str
-    objective: str
-    sentence: str
-    equation: str
-    source: str
-    first: str = ""
-    at: dict[str, int] = {}
-    equivalent: bool = False
+    objective: Objective
+    fault: Fault
 
     @property
     def expected(self) -> str:
         """What is expected to part first, and where."""
-        return "match" if self.equivalent else _place(self.first, self.at)
-
-
-class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The faults, and the small problem in which they are planted.
-
-    Attributes:
-        problem: policy ≠ reference, β ≠ 1, several rollouts and epochs.
-        fault: all faults and rewrites.
-    """
-
-    problem: Problem
-    fault: tuple[Fault, ...]
+        fault = self.fault
+        return "match" if fault.equivalent else _place(fault.first, fault.at)
 
 
 class Outcome(NamedTuple):
     """What the gate said of one planted fault.
 
     Attributes:
-        fault: what was planted.
+        known: what was planted, and in which objective.
         framework: in whose twin.
         report: the gate's judgement.
         layers: who saw it.
     """
 
-    fault: Fault
+    known: Known
     framework: str
     report: LessonReport
     layers: tuple[Layer, ...]
+
+    @property
+    def fault(self) -> Fault:
+        """What was planted."""
+        return self.known.fault
 
     @property
     def caught(self) -> bool:
@@ -100,7 +77,7 @@ class Outcome(NamedTuple):
             and self.report.blamed == [self.framework]
             and first is not None
             and first.quantity == self.fault.first
-            and (first.at == self.fault.at if self.fault.at else first.mode == "points")
+            and (first.at == dict(self.fault.at) if self.fault.at else first.mode == "points")
         )
 
     @property
@@ -115,7 +92,7 @@ class Outcome(NamedTuple):
         """What was found beside what was expected."""
         return (
             f"{self.fault.name} in {self.framework}: {self.report.verdict}, {self.found}, "
-            f"blamed {self.report.blamed}; expected {self.fault.expected}, blamed {self.framework}"
+            f"blamed {self.report.blamed}; expected {self.known.expected}, blamed {self.framework}"
         )
 
 
@@ -123,33 +100,36 @@ def _place(quantity: str, at: Mapping[str, int]) -> str:
     return f"{quantity}@{','.join(map(str, at.values())) or 'points'}"
 
 
-def catalogue() -> Catalogue:
-    """Loads the catalogue that ships with the package."""
-    return msgspec.toml.decode(read_bytes(_HERE / "faults.toml"), type=Catalogue)
+def catalogue() -> list[Known]:
+    """Every fault and rewrite of every built-in objective."""
+    return [Known(objective, f) for objective in built_in().values() for f in objective.faults]
 
 
-def chosen(names: Sequence[str]) -> list[Fault]:
+def chosen(names: Sequence[str]) -> list[Known]:
     """Finds faults by name; all of them when none is named.
 
     Raises:
         InputError: no such fault.
     """
-    known = {fault.name: fault for fault in catalogue().fault}
+    every = {known.fault.name: known for known in catalogue()}
     for name in names:
-        if name not in known:
-            near = [other for other in known if name.split("-")[0] in other] or list(known)
+        if name not in every:
+            near = [other for other in every if name.split("-")[0] in other] or list(every)
             raise InputError(
                 f"fault: got {name!r}; expected one of {', '.join(near[:6])}, … "
                 "(parity faults --list shows all)"
             )
-    return [known[name] for name in names] or list(known.values())
+    return [every[name] for name in names] or list(every.values())
 
 
-def part(problem: Problem, objective: str) -> Problem:
-    """The part of a problem that one objective needs."""
-    needed = {"ppo": ("reward", "ppo")}.get(objective, (objective,))
-    absent = [name for name in ("reward", "ppo", "dpo", "reinforce") if name not in needed]
-    return msgspec.structs.replace(problem, **dict.fromkeys(absent))
+def planted_in(objective: Objective) -> Problem:
+    """The small problem in which faults of an objective are planted, with no more than it needs.
+
+    Policy ≠ reference, β ≠ 1, several rollouts and epochs.
+    """
+    problems = (load_problem(path) for path in sorted(_PROBLEMS.glob("*.toml")))
+    whole = next(p for p in problems if getattr(p, objective.name) is not None)
+    return whole.only(objective)
 
 
 class _Ground(NamedTuple):
@@ -162,7 +142,7 @@ class _Ground(NamedTuple):
 
 
 def plant(
-    faults: Sequence[Fault],
+    faults: Sequence[Known],
     frameworks: Sequence[str],
     timeout: float,
     progress: Progress,
@@ -180,37 +160,33 @@ def plant(
     Raises:
         BackendError: a worker failed.
     """
-    tape = _HERE / "faults.safetensors"
-    whole = catalogue().problem
-    objectives = list(dict.fromkeys(fault.objective for fault in faults))
-    every = probes.grid()
+    objectives = {known.objective.name: known.objective for known in faults}
+    problems = {name: planted_in(objective) for name, objective in objectives.items()}
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
-        files: dict[str, list[str]] = {objective: [] for objective in objectives}
-        for position, grid in enumerate(every):
-            path = folder / f"points-{position}.safetensors"
-            grid.save(path)
-            for objective in objectives:
-                if _probes(part(whole, objective), objective, grid):
-                    files[objective].append(str(path))
-        tapes = {o: str(tape) if part(whole, o).tape else None for o in objectives}
+        grids = {name: _grids(problems[name], o) for name, o in objectives.items()}
+        files: dict[str, list[str]] = {name: [] for name in objectives}
+        for name, stacks in grids.items():
+            for position, grid in enumerate(stacks):
+                files[name].append(str(folder / f"points-{name}-{position}.safetensors"))
+                grid.save(Path(files[name][-1]))
 
         def planting(twin: str, objective: str, fault: str, compiled: int) -> Plant:
+            problem = problems[objective]
             return Plant(
-                FAULT_MODULES[twin],
+                objective,
                 fault,
-                part(whole, objective),
-                tapes[objective],
+                problem,
+                problem.samples if problem.tape else None,
                 files[objective],
                 compiled,
                 str(folder / f"{twin}.{fault or objective}"),
             )
 
         jobs: dict[str, list[Job]] = {
-            twin: [planting(twin, o, "", len(files[o])) for o in objectives]
-            for twin in FAULT_MODULES
+            twin: [planting(twin, o, "", len(files[o])) for o in objectives] for twin in MODULES
         }
-        shared: dict[str, list[Fault]] = {}
+        shared: dict[str, list[Known]] = {}
         for twin in frameworks:
             workers_of = 2 if twin == "jax" else 1  # which compiles the training of every fault
             for number in range(workers_of):
@@ -220,49 +196,45 @@ def plant(
                     shared[worker] = list(share)
                     jobs[worker] = jobs.get(worker, []) + [
                         # a rewrite must match as the compiler sees it
-                        planting(twin, fault.objective, fault.name, 2 * fault.equivalent)
-                        for fault in share
+                        planting(twin, o.name, fault.name, 2 * fault.equivalent)
+                        for o, fault in share
                     ]
         with Workers(jobs, "float32", timeout, progress) as workers:
-            grounds = {o: _ground(part(whole, o), tape, every, o) for o in objectives}
+            grounds = {o: _ground(problems[o], grids[o]) for o in objectives}
             twins: dict[tuple[str, str], _Played] = {}
-            waiting: list[tuple[str, Fault]] = []
+            waiting: list[tuple[str, Known]] = []
             for worker, job in workers.finished():
                 twin = framework(worker)
                 planted = job - (len(objectives) if worker == twin else 0)
                 if planted < 0:
-                    objective = objectives[job]
+                    objective = [*objectives][job]
                     place = folder / f"{twin}.{objective}"
                     twins[twin, objective] = _played(twin, place, grounds[objective])
                 else:
                     waiting.append((twin, shared[worker][planted]))
-                if len(twins) == len(objectives) * len(FAULT_MODULES):
-                    for twin, fault in waiting:
-                        ground = grounds[fault.objective]
-                        played = _played(twin, folder / f"{twin}.{fault.name}", ground)
-                        sides = {f: twins[f, fault.objective] for f in FAULT_MODULES}
-                        yield _outcome(fault, twin, _case(ground, {**sides, twin: played}))
+                if len(twins) == len(objectives) * len(MODULES):
+                    for twin, known in waiting:
+                        objective, ground = known.objective.name, grounds[known.objective.name]
+                        played = _played(twin, folder / f"{twin}.{known.fault.name}", ground)
+                        sides = {f: twins[f, objective] for f in MODULES}
+                        yield _outcome(known, twin, _case(ground, {**sides, twin: played}))
                     waiting.clear()
 
 
-def _ground(problem: Problem, tape: Path, grids: Sequence[Points], objective: str) -> _Ground:
-    samples = Samples.load(tape) if problem.tape else None
+def _ground(problem: Problem, grids: Sequence[Points]) -> _Ground:
+    samples = Samples.load(Path(problem.samples)) if problem.samples and problem.tape else None
     return _Ground(
         problem,
         samples,
         gate.whole_run(problem, samples, "float32"),
-        [
-            (grid, gate.evaluate_points(grid, "float32"))
-            for grid in grids
-            if _probes(problem, objective, grid)
-        ],
+        [(grid, gate.evaluate_points(grid, "float32")) for grid in grids],
     )
 
 
-def _probes(problem: Problem, objective: str, grid: Points) -> bool:
+def _grids(problem: Problem, objective: Objective) -> list[Points]:
     """The whole grid of the objective, and the core of what it builds on."""
-    needed = getattr(problem, grid.objective) is not None
-    return grid.objective == objective or (needed and grid.grid == "core")
+    needed = [core(each) for each, _, _ in problem.parts() if each.name != objective.name]
+    return [*needed, *grid_of(objective)]
 
 
 class _Played(NamedTuple):
@@ -298,7 +270,7 @@ def _case(ground: _Ground, sides: Mapping[str, _Played]) -> gate.Case:
     )
 
 
-def _outcome(fault: Fault, framework: str, case: gate.Case) -> Outcome:
+def _outcome(known: Known, framework: str, case: gate.Case) -> Outcome:
     report = gate.judge(case)
     seen: dict[Layer, bool] = {
         "twins": any(_red(c) and c.right != ORACLE for c in report.comparisons),
@@ -307,7 +279,7 @@ def _outcome(fault: Fault, framework: str, case: gate.Case) -> Outcome:
         "trajectory": any(_red(c) and _by_oracle(c, "trajectory") for c in report.comparisons),
         "invariant": any(i.verdict == "divergent" for i in report.invariants),
     }
-    return Outcome(fault, framework, report, tuple(layer for layer in LAYERS if seen[layer]))
+    return Outcome(known, framework, report, tuple(layer for layer in LAYERS if seen[layer]))
 
 
 def _red(comparison: Comparison) -> bool:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,18 +10,18 @@ import msgspec
 import numpy as np
 
 from parity import gate
-from parity.backends import FAULT_MODULES, Progress, Workers, load_trace
+from parity.backends import Progress, Workers, load_trace
 from parity.calling import Answer, Call
-from parity.diagnosis import alike
+from parity.diagnosis import alike, faulty_points
 from parity.errors import BackendError
-from parity.faults import Fault, catalogue
 from parity.judging import Cell, Scene, judged, probed
+from parity.objectives import find
+from parity.objectives.spec import Fault
 from parity.points import Points
-from parity.quantities import EVALUATED
 from parity.report import Diagnosis
-from parity.states import COUNTED, reduced, selected
+from parity.states import reduced, selected
 from parity.trace import Trace
-from parity.worker import Evaluate, Job
+from parity.worker import Job
 
 __all__ = ["Failure", "Followed", "follow_up"]
 
@@ -85,20 +85,8 @@ def _given_up(failure: Failure, reason: str) -> Followed:
 def _followed(
     failures: list[Failure], dtype: str, timeout: float, progress: Progress
 ) -> list[Followed]:
-    # PyTorch's faults serve every framework: nothing has to be compiled for them.
-    twin = "torch" if find_spec("torch") else "jax"
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
-        planted: list[Job] = []
-        faults: dict[str, list[tuple[Fault, Path]]] = {}
-        for key, core in {_key(failure): failure.core.points for failure in failures}.items():
-            assert core is not None
-            core.save(folder / key)
-            faults[key] = [(f, folder / f"{key}.{f.name}") for f in _of_losses(core.objective)]
-            planted += [
-                Evaluate(str(folder / key), str(place), FAULT_MODULES[twin], fault.name)
-                for fault, place in faults[key]
-            ]
         again: list[Job] = []
         smaller: list[list[Points]] = []
         for number, failure in enumerate(failures):
@@ -115,18 +103,14 @@ def _followed(
                     output=str(folder / f"again-{number}"),
                 )
             )
-        with Workers({dtype: again, twin: planted}, dtype, timeout, progress) as workers:
+        with Workers({dtype: again}, dtype, timeout, progress) as workers:
+            progress("oracle", "known faults")
+            known: dict[str, list[tuple[Fault, Trace]]] = {}
+            for failure in failures:
+                if _key(failure) not in known:
+                    known[_key(failure)] = _faults_at(failure)
             for _ in workers.finished():
                 pass
-        cores = {_key(failure): failure.core for failure in failures}
-        known = {
-            key: [
-                (fault, trace)
-                for fault, place in places
-                if _wrong(cores[key], trace := load_trace(twin, place), dtype)
-            ]
-            for key, places in faults.items()
-        }
         return [
             Followed(
                 _diagnosis(failure, known[_key(failure)]),
@@ -138,7 +122,19 @@ def _followed(
 
 def _key(failure: Failure) -> str:
     assert failure.core.points is not None
-    return failure.core.points.digest
+    return f"{failure.core.points.digest} {sorted(failure.call.convention.choices.items())}"
+
+
+def _faults_at(failure: Failure) -> list[tuple[Fault, Trace]]:
+    """The faults that show in the loss at the core: any right function behaves like the others."""
+    points = failure.core.points
+    assert points is not None
+    objective = find(points.objective)
+    seen = {declared.name for declared in objective.at_points}
+    choices = failure.call.convention.choices
+    bugs = [f for f in objective.faults if not f.equivalent and (not f.first or f.first in seen)]
+    planted = [(f, faulty_points(points, f, failure.dtype, choices)) for f in bugs if not f.update]
+    return [(f, trace) for f, trace in planted if _wrong(failure.core, trace, failure.dtype)]
 
 
 def _smaller(failure: Failure) -> list[Points]:
@@ -146,19 +142,19 @@ def _smaller(failure: Failure) -> list[Points]:
     points = failure.scene.points
     assert points is not None
     point = selected(points, np.array([failure.cell.entry.index[0]]))
-    counted = max(point.sizes.get(axis, 0) for axis in COUNTED)
+    counted = point.sizes[find(point.objective).counted]
     return [reduced(point, size) for size in SIZES if size < counted]
 
 
-def _of_losses(objective: str) -> list[Fault]:
-    """The faults that can be seen at points."""
-    at_points = {spec.name for spec in EVALUATED}
-    return [f for f in catalogue().fault if f.objective == objective and f.first in at_points]
-
-
 def _wrong(core: Scene, planted: Trace, dtype: str) -> bool:
-    """Whether a fault shows in the loss: any right function behaves like one that does not."""
-    _, found = judged(planted.implementation, {dtype: [core._replace(trace=planted)]})
+    """Whether a fault shows in what a user's function reports."""
+    assert core.points is not None
+    names = [declared.name for declared in core.specs]
+    quantities = {
+        n: replace(core.trace.quantities[n], values=planted[n]) for n in names if n in core.trace
+    }
+    seen = Trace("fault", dtype, quantities)
+    _, found = judged("fault", {dtype: [core._replace(trace=seen)]})
     return bool(found)
 
 
@@ -177,7 +173,10 @@ def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagno
 def _behaves(core: Scene, planted: Trace) -> bool:
     """Frozen gradients are alike where both are 0: frameworks split them differently at ties."""
     mine = core.trace
-    frozen = [name for name in planted.quantities if "/gradient_" in name and name in mine]
+    assert core.points is not None
+    objective = find(core.points.objective)
+    leaks = {n for n, of in objective.gradients.items() if objective.by_input[of].role == "frozen"}
+    frozen = [n for n in planted.quantities if n.partition("/")[2] in leaks and n in mine]
     kept = {name: q for name, q in planted.quantities.items() if name not in frozen}
     bare = Trace(planted.implementation, planted.dtype, kept)
     leak = [(bool(mine[name].any()), bool(planted[name].any())) for name in frozen]
@@ -190,7 +189,7 @@ def _smallest(failure: Failure, grids: list[Points], place: Path) -> tuple[Cell,
     name, dtype = failure.call.target, failure.dtype
     for position, grid in enumerate(grids if not answer.fault else []):
         trace = load_trace(name, Path(f"{place}.{position}"))
-        oracle = gate.evaluate_points(grid, dtype)
+        oracle = gate.evaluate_points(grid, dtype, failure.call.convention.choices)
         scene = probed(grid, oracle, trace, failure.framework)
         _, found = judged(name, {dtype: [scene]})
         divergent = [f for f in found if f.verdict == "divergent"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity import replay, stepwise
+from parity.arithmetic.measure import Expected, measure
 from parity.comparison import (
     ORACLE,
     Comparison,
@@ -21,10 +21,10 @@ from parity.comparison import (
 )
 from parity.coverage import cover
 from parity.invariants import Invariant, hold
-from parity.noise import Expected, measure
+from parity.lessons import oracle as modes
 from parity.points import Points
 from parity.problem import Problem
-from parity.quantities import Spec, evaluated, expected
+from parity.quantities import Declared, evaluated, expected
 from parity.report import AllowedNoise, LessonReport
 from parity.samples import Samples
 from parity.structure import structure, uncompared
@@ -40,7 +40,7 @@ __all__ = [
     "worst_verdict",
 ]
 
-Structure = Mapping[Spec, tuple[int, ...]]
+Structure = Mapping[Declared, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -68,35 +68,44 @@ class Case:
     evaluations: Mapping[str, Sequence[Trace]] = field(default_factory=dict)
 
 
-def whole_run(problem: Problem, samples: Samples | None, dtype: str) -> Expected:
+def whole_run(
+    problem: Problem,
+    samples: Samples | None,
+    dtype: str,
+    choices: Mapping[str, str] | None = None,
+) -> Expected:
     """The oracle's trajectory and its allowances; needs no trace, so it can start first."""
     actions = samples.actions if samples else None
-    shapes = {spec.name: shape for spec, shape in expected(problem).items()}
+    shapes = {declared.name: shape for declared, shape in expected(problem).items()}
     return measure(
-        lambda lift: replay.trajectory(problem, actions, dtype, lift),
+        lambda lift: modes.trajectory(problem, actions, dtype, lift, choices),
         shapes,
         dtype,
         rigorous=False,
     )
 
 
-def evaluate_points(points: Points, dtype: str) -> Expected:
+def evaluate_points(
+    points: Points, dtype: str, choices: Mapping[str, str] | None = None
+) -> Expected:
     """The oracle's values at fixed states, with allowances and bounds."""
-    shapes = {spec.name: shape for spec, shape in evaluated(points.objective, points.sizes).items()}
-    return measure(lambda lift: replay.at_points(points, lift), shapes, dtype, rigorous=True)
+    shapes = {d.name: shape for d, shape in evaluated(points.objective, points.sizes).items()}
+    return measure(
+        lambda lift: modes.at_points(points, lift, choices), shapes, dtype, rigorous=True
+    )
 
 
 def rederive(
     problem: Problem, samples: Samples | None, trace: Trace, dtype: str
 ) -> Expected | None:
     """The oracle's step mode over a trace; None where the trace's structure forbids it."""
-    specs = expected(problem)
-    if structure(trace, specs, dtype):
+    declared = expected(problem)
+    if structure(trace, declared, dtype):
         return None
     actions = samples.actions if samples else None
     return measure(
-        lambda lift: stepwise.steps(problem, actions, trace, lift),
-        {spec.name: shape for spec, shape in specs.items()},
+        lambda lift: modes.steps(problem, actions, trace, lift),
+        {each.name: shape for each, shape in declared.items()},
         dtype,
         rigorous=True,
     )
@@ -123,7 +132,7 @@ def judge(case: Case, allowed_noise: AllowedNoise | None = None) -> LessonReport
     counted = [c for c in comparisons if not _accepted(c, allowed_noise)]
     invariants = _invariants(case)
     grids = [points for points, _ in case.grids]
-    coverage = cover(case.problem, case.traces, grids, case.evaluations)
+    coverage = cover(case.problem, case.samples, case.traces, grids, case.evaluations)
     covered: Verdict = "match" if coverage.exercised == len(coverage.cells) else "inconclusive"
     held = [invariant.verdict for invariant in invariants]
     verdict = worst_verdict([*(c.verdict for c in counted), *held, covered])
@@ -238,7 +247,7 @@ def _compare_all(scene: _Scene, traces: Sequence[Trace]) -> list[Comparison]:
         complained = {**complaints[sides[1]], **complaints[sides[0]]}
         parties = 1 if right is oracle else 2
         strangers = {
-            Spec(name, quantity.axes, quantity.kind): quantity.values.shape
+            Declared(name, quantity.axes, quantity.kind): quantity.values.shape
             for trace in (right, left)
             for name, quantity in trace.quantities.items()
             if name in complained and name not in oracle

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from parity import gate
-from parity.calling import PARTS
+from parity.arithmetic.measure import FLOAT64_SCALE, Expected
 from parity.comparison import (
     ORACLE,
     Comparison,
@@ -19,11 +19,11 @@ from parity.comparison import (
     compare,
     worst_verdict,
 )
-from parity.convention import Convention
-from parity.noise import FLOAT64_SCALE, Expected
+from parity.objectives import Objective, find
+from parity.objectives.evaluation import parts
 from parity.points import Points
 from parity.problem import Problem
-from parity.quantities import Spec, evaluated, expected
+from parity.quantities import Declared, evaluated, expected
 from parity.report import Diagnosis, LessonReport
 from parity.samples import Samples
 from parity.states import recorded_points
@@ -65,7 +65,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         schema_version: of this document.
         verdict: match, noisy, inconclusive or divergent.
         target: the function, as it was named.
-        objective: preference, ppo, dpo or reinforce.
+        objective: as the user named it.
         framework: jax, torch or numpy.
         adapter: the user's function that calls it; empty where there is none.
         signature: as it was found.
@@ -90,7 +90,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str = ""
     signature: str
     matched: dict[str, str]
-    convention: Convention
+    convention: dict[str, Any]
     fault: str = ""
     notes: list[str] = []
     first: Cell | None = None
@@ -115,7 +115,7 @@ class Scene(NamedTuple):
 
     mode: Mode
     points: Points | None
-    specs: dict[Spec, tuple[int, ...]]
+    specs: dict[Declared, tuple[int, ...]]
     oracle: Expected
     trace: Trace
 
@@ -130,30 +130,35 @@ class Found(NamedTuple):
 
 def probed(grid: Points, oracle: Expected, trace: Trace, framework: str) -> Scene:
     """A grid of points; a NumPy function has no gradients."""
-    specs = _reported(evaluated(grid.objective, grid.sizes), framework)
-    return Scene("points", grid, specs, oracle, trace)
+    objective = find(grid.objective)
+    declared = _reported(objective, evaluated(grid.objective, grid.sizes), framework)
+    return Scene("points", grid, declared, oracle, trace)
 
 
-def trained(problem: Problem, run: Trace, dtype: str) -> list[Scene]:
+def trained(
+    problem: Problem, objective: Objective, run: Trace, dtype: str, choices: Mapping[str, str]
+) -> list[Scene]:
     """A run in step mode, every update as a state of its own, and in trajectory mode."""
     samples = Samples.load(Path(problem.samples)) if problem.samples and problem.tape else None
-    steps, flat = recorded_points(problem, run, samples)
-    specs = _reported(evaluated(steps.objective, steps.sizes))
-    whole = gate.whole_run(problem, samples, dtype)
+    steps, flat = recorded_points(problem, objective, run, samples)
+    declared = _reported(objective, evaluated(steps.objective, steps.sizes))
+    whole = gate.whole_run(problem, samples, dtype, choices)
     return [
-        Scene("step", steps, specs, gate.evaluate_points(steps, dtype), flat),
-        Scene("trajectory", None, _reported(expected(problem)), whole, run),
+        Scene("step", steps, declared, gate.evaluate_points(steps, dtype, choices), flat),
+        Scene("trajectory", None, _reported(objective, expected(problem)), whole, run),
     ]
 
 
 def _reported(
-    specs: Mapping[Spec, tuple[int, ...]], framework: str = ""
-) -> dict[Spec, tuple[int, ...]]:
+    objective: Objective, declared: Mapping[Declared, tuple[int, ...]], framework: str = ""
+) -> dict[Declared, tuple[int, ...]]:
     """What a user's function reports: no parts, and without gradients the loss alone."""
+    loss = f"{objective.name}/loss"
+    unknown = {f"{objective.name}/{name}" for name in parts(objective)}
     return {
-        spec: shape
-        for spec, shape in specs.items()
-        if spec.name not in PARTS and (framework != "numpy" or spec.name.endswith("/loss"))
+        each: shape
+        for each, shape in declared.items()
+        if each.name not in unknown and (framework != "numpy" or each.name == loss)
     }
 
 

@@ -9,13 +9,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from parity import noise, replay
-from parity.backends import FAULT_MODULES, MECHANIC_MODULES, Progress, Workers
-from parity.closed_forms import FORMS, Replayed
+from parity import faults
+from parity.arithmetic.measure import Emission, Expected, Lift, measure
+from parity.backends import MECHANIC_MODULES, Progress, Workers
 from parity.comparison import Number, number
 from parity.errors import BackendError, InputError
 from parity.files import read_arrays, read_bytes
-from parity.noise import Expected
+from parity.lessons import oracle
+from parity.objectives.closed_forms import FORMS, Replayed
 from parity.problem import Problem, load_problem
 from parity.samples import Samples
 from parity.worker import Job, Rerun, Show
@@ -190,7 +191,8 @@ def _job(mechanic: Mechanic, framework: str, folder: Path) -> Job:
     runs = {}
     for key, run in mechanic.runs.items():
         problem = _problem(run)
-        runs[key] = Rerun(problem, problem.samples, FAULT_MODULES[framework], run.fault)
+        broken = faults.chosen([run.fault])[0].objective.name if run.fault else ""
+        runs[key] = Rerun(problem, problem.samples, broken, run.fault)
     output = str(folder / f"{mechanic.name}.{framework}")
     return Show(MECHANIC_MODULES[framework], mechanic.name, mechanic.given, runs, output)
 
@@ -199,9 +201,9 @@ def _problem(run: RunOf) -> Problem:
     problem = load_problem(run.lesson)
     if run.beta is None:
         return problem
-    assert problem.ppo is not None
-    other = msgspec.structs.replace(problem.ppo, beta=run.beta)
-    return msgspec.structs.replace(problem, ppo=other)
+    sampled = next(o.name for o, training, _ in problem.parts() if training.tape)
+    other = msgspec.structs.replace(problem.tape, beta=run.beta)
+    return msgspec.structs.replace(problem, **{sampled: other})
 
 
 def _dtypes(mechanic: Mechanic) -> list[str]:
@@ -211,26 +213,25 @@ def _dtypes(mechanic: Mechanic) -> list[str]:
 def _expected(mechanic: Mechanic, dtype: str) -> Expected:
     """The closed form of every row that has one, and how far rounding may move it."""
     shapes = {group.name: (len(group.labels),) for group in mechanic.rows if not group.closed}
-    return noise.measure(lambda lift: _closed_form(mechanic, lift), shapes, dtype, rigorous=False)
+    return measure(lambda lift: _closed_form(mechanic, lift), shapes, dtype, rigorous=False)
 
 
-def _closed_form(mechanic: Mechanic, lift: replay.Lift) -> Iterator[replay.Emission]:
+def _closed_form(mechanic: Mechanic, lift: Lift) -> Iterator[Emission]:
     given = {}
     for key, value in mechanic.given.items():
         plain = np.asarray(value)
-        given[key] = (
-            plain if plain.dtype.kind == "i" else lift(plain.astype(np.float32).astype(float))
-        )
+        integer = plain.dtype.kind == "i"
+        given[key] = lift(plain if integer else plain.astype(np.float32).astype(float))
     runs = {key: _replayed(run, lift) for key, run in mechanic.runs.items() if not run.fault}
     return FORMS[mechanic.name](**given, **runs)
 
 
-def _replayed(run: RunOf, lift: replay.Lift) -> Replayed:
+def _replayed(run: RunOf, lift: Lift) -> Replayed:
     problem = _problem(run)
     actions = Samples.load(Path(problem.samples)).actions if problem.samples else None
     return {
         (name, where): value
-        for where, values in replay.trajectory(problem, actions, "float32", lift)
+        for where, _, values in oracle.trajectory(problem, actions, "float32", lift)
         for name, value in values.items()
     }
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from parity.calling import Answer
 from parity.comparison import Comparison, Verdict, compare, worst_verdict
-from parity.noise import FLOAT64_SCALE, MULTIPLE, SMALLEST
+from parity.arithmetic.measure import FLOAT64_SCALE, MULTIPLE
+from parity.arithmetic.rounded import SMALLEST
 from parity.trace import Quantity
 from parity.widening import Widened, Widening, applied, widen
 

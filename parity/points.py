@@ -9,40 +9,9 @@ import msgspec
 from numpy.typing import NDArray
 
 from parity.files import digest, read_arrays, write_arrays
+from parity.objectives import find
 
-__all__ = ["INPUTS", "Points"]
-
-INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "reward": {
-        "weights": ("feature",),
-        "chosen": ("pair", "feature"),
-        "rejected": ("pair", "feature"),
-    },
-    "ppo": {
-        "logits": ("action",),
-        "old_logps": ("sample",),
-        "actions": ("sample",),
-        "advantages": ("sample",),
-        "reference": ("action",),
-        "beta": (),
-        "clip": (),
-    },
-    "dpo": {
-        "logits": ("action",),
-        "reference": ("action",),
-        "chosen": ("pair",),
-        "rejected": ("pair",),
-        "beta": (),
-    },
-    "reinforce": {
-        "logits": ("action",),
-        "actions": ("sample",),
-        "advantages": ("sample",),
-        "reference": ("action",),
-        "beta": (),
-    },
-}
-"""Inputs of each objective, in the order of its loss function's parameters: name to axes."""
+__all__ = ["Points"]
 
 
 class PointsHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +28,7 @@ class Points:
     """States of one objective, stacked to one shape so that they compile once.
 
     Attributes:
-        objective: reward, ppo, dpo or reinforce.
+        objective: its name, or where a user declares it.
         grid: name of the set, free text.
         labels: what each point shows, one line each.
         inputs: the loss function's arguments with a leading point axis; floats are float32
@@ -75,7 +44,7 @@ class Points:
     def sizes(self) -> dict[str, int]:
         """Length of every axis: point, and those of the objective's inputs."""
         sizes = {"point": len(self.labels)}
-        for name, axes in INPUTS[self.objective].items():
+        for name, axes in find(self.objective).axes.items():
             sizes |= dict(zip(axes, self.inputs[name].shape[1:], strict=True))
         return sizes
 
@@ -93,5 +62,5 @@ class Points:
     def load(cls, path: Path) -> "Points":
         """Reads what `save` wrote."""
         header, arrays = read_arrays(path, PointsHeader)
-        ordered = {name: arrays[name] for name in INPUTS[header.objective]}
+        ordered = {name: arrays[name] for name in find(header.objective).axes}
         return cls(header.objective, header.grid, header.labels, ordered)

@@ -25,8 +25,8 @@ def recognised(
         known: frameworks.
         accepts: whether the function takes a framework's arrays and returns one.
     """
-    loaded = [name for name in known if name in sys.modules and name != "numpy"]
-    named = _named(function)
+    named = _named(function)  # it may import a framework itself, when it is called
+    loaded = [n for n in known if n != "numpy" and (n in sys.modules or n in named)]
     first = [name for name in (*loaded, "numpy") if name in named]
     if not loaded or (len(first) == 1 and first != ["numpy"]):
         return first[0] if first else "numpy"

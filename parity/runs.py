@@ -1,5 +1,6 @@
 """`parity run`: problems through both frameworks, judged, written down."""
 
+import math
 import os
 import platform
 import tempfile
@@ -12,17 +13,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity import gate, points, probes
+from parity import gate
+from parity.arithmetic.measure import Expected
+from parity.arithmetic.rounded import REPLICAS
 from parity.backends import MODULES, Progress, Workers, draw_samples, load_trace
 from parity.comparison import worst_verdict
 from parity.errors import BackendError, InputError
-from parity.noise import REPLICAS, Expected
+from parity.lessons.oracle import BATCH
+from parity.lessons.probes import core
+from parity.objectives import built_in
 from parity.points import Points
 from parity.problem import Problem
 from parity.quantities import expected
 from parity.report import AllowedNoise, Diagnosis, LessonReport, Report
 from parity.samples import Samples
-from parity.stepwise import BATCH
 from parity.trace import Trace
 from parity.worker import Evaluate, Job, Train
 
@@ -73,18 +77,13 @@ def memory_needed(problem: Problem) -> int:
         for length in shape:
             size *= length
         entries += size
-    widest = max(
-        BATCH,
-        problem.ppo.epochs * problem.ppo.samples if problem.ppo else 0,
-        problem.ppo.epochs * len(problem.ppo.logits) if problem.ppo else 0,
-        problem.reinforce.samples if problem.reinforce else 0,
-        len(problem.reinforce.logits) if problem.reinforce else 0,
-        problem.dpo.updates * len(problem.dpo.logits) if problem.dpo else 0,
-        problem.dpo.updates * len(problem.dpo.preferences) if problem.dpo else 0,
-        problem.reward.updates * len(problem.reward.preferences) * len(problem.reward.features[0])
-        if problem.reward
-        else 0,
-    )
+    widest = BATCH
+    for objective, training, table in problem.parts():
+        sizes = training.sizes(table)
+        inner = sizes[training.loops[-1]]
+        for each in objective.inputs:
+            axes = [sizes[axis] for axis in each.axes]
+            widest = max(widest, inner * math.prod(axes) if axes else 0)
     return _BYTES_PER_ENTRY * entries + _BYTES_PER_DRAW * REPLICAS * widest
 
 
@@ -213,13 +212,8 @@ def _replay(
 ) -> list[gate.Case]:
     """Both frameworks at work, each in its process, while this one measures the allowances."""
     dtype = settings.dtype
-    objectives = {
-        objective
-        for lesson in lessons
-        for objective in points.INPUTS
-        if getattr(lesson.problem, objective)
-    }
-    grids = [grid for grid in probes.core() if grid.objective in objectives]
+    objectives = {o.name: o for lesson in lessons for o, _, _ in lesson.problem.parts()}
+    grids = [core(objective) for objective in built_in().values() if objective.name in objectives]
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
         for position, grid in enumerate(grids):
@@ -292,7 +286,8 @@ def _diagnosed(
     found = []
     for name in judgement.blamed:
         try:
-            diagnosis = diagnose(case, judgement.comparisons, name, settings.timeout, progress)
+            progress("oracle", f"comparing {name} with known faults")
+            diagnosis = diagnose(case, judgement.comparisons, name)
         except BackendError as error:
             diagnosis = Diagnosis(implementation=name, reason=str(error))
         found.append(diagnosis)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.convention import MASK, Convention
 from parity.judging import Cell, CheckReport, Scene
-from parity.points import INPUTS
+from parity.objectives import Objective, find
+from parity.stating import Layout
 
 __all__ = ["snippet"]
 
@@ -30,25 +32,13 @@ _WORDS = {
 
 LONGEST = 16  # samples or pairs that anyone wants to read
 
-_DERIVED = {
-    "policy_logps": "{log_softmax}",
-    "logps": "{log_softmax}[actions]",
-    "reference_logps": "reference[actions]",
-    "chosen_logps": "{log_softmax}[chosen]",
-    "rejected_logps": "{log_softmax}[rejected]",
-    "reference_chosen_logps": "reference[chosen]",
-    "reference_rejected_logps": "reference[rejected]",
-    "chosen_scores": "chosen @ weights",
-    "rejected_scores": "rejected @ weights",
-}
-_VARIABLE = {"reward": "weights"}  # of the others: logits
 
-
-def snippet(report: CheckReport, cell: Cell, scene: Scene) -> str:
+def snippet(report: CheckReport, convention: Convention, cell: Cell, scene: Scene) -> str:
     """Writes a program that calls a function where it is wrong and asserts the right value.
 
     Args:
         report: what was found out about the function.
+        convention: how it states the objective.
         cell: where it fails, at points.
         scene: the points, and the oracle's values.
 
@@ -56,7 +46,8 @@ def snippet(report: CheckReport, cell: Cell, scene: Scene) -> str:
         The program; nothing where its input would be too long to read.
     """
     assert scene.points is not None
-    if max(scene.points.sizes.get(axis, 0) for axis in ("sample", "pair")) > LONGEST:
+    objective = find(scene.points.objective)
+    if scene.points.sizes[objective.counted] > LONGEST:
         return ""
     point = cell.entry.index[0]
     words = _WORDS[report.framework]
@@ -71,12 +62,12 @@ def snippet(report: CheckReport, cell: Cell, scene: Scene) -> str:
         "",
         *(
             f"{name} = {_literal(values, words, cell.dtype)}"
-            for name, values in _laid_out(inputs, report).items()
+            for name, values in _laid_out(inputs, objective, convention).items()
         ),
         "",
-        *_function(report, words, scene.points.objective),
+        *_function(report, words, objective, convention),
         "",
-        *_found(quantity, _differentiable(scene.points.objective), words),
+        *_found(quantity, objective, words),
         f"expected = {_plain(expected)}",
         f"allowed = {_plain(allowed)}",
         "assert np.all(np.abs(np.asarray(found, float) - expected) <= allowed), found",
@@ -101,29 +92,19 @@ def _imports(report: CheckReport, words: _Words, dtype: str) -> list[str]:
     return ["import sys", *lines, "", found, f"from {place} import {top}"]
 
 
-def _laid_out(inputs: Mapping[str, NDArray[Any]], report: CheckReport) -> dict[str, NDArray[Any]]:
+def _laid_out(
+    inputs: Mapping[str, NDArray[Any]], objective: Objective, convention: Convention
+) -> dict[str, NDArray[Any]]:
     """What has one entry a sample, in the shape that the function wants; padding is our choice."""
-    shape = report.convention.shape
-    counted = {"old_logps": -0.9, "actions": 0, "advantages": 2.0}
-    if "weights" not in inputs:
-        counted |= {"chosen": 0, "rejected": 1}
-    length = len(inputs["actions"] if "actions" in inputs else inputs["chosen"])
-    width = (2 * length + 2) // 3
-    places = np.arange(length)
-    places = np.where(places < length - width, places, places + 2 * width - length)
+    shape = convention.option(objective, "shape")
     laid = dict(inputs)
+    length = next(len(laid[n]) for n, a in objective.axes.items() if a[:1] == (objective.counted,))
+    layout = Layout(shape, length)
     if shape == "B,T":
-        laid["mask"] = np.ones(length)
-        counted["mask"] = 0.0
-    for name, fill in counted.items():
-        if name not in laid or shape == "N":
-            continue
-        if shape == "N,1":
-            laid[name] = laid[name][:, None]
-            continue
-        full = np.full(2 * width, fill, laid[name].dtype)
-        full[places] = laid[name]
-        laid[name] = full.reshape(2, -1)
+        laid[MASK] = layout.laid(np.ones(length), 0.0)
+    for each in objective.inputs if shape in ("N,1", "B,T") else ():
+        if each.axes == (objective.counted,):
+            laid[each.name] = layout.laid(laid[each.name], each.padding)
     return laid
 
 
@@ -142,55 +123,59 @@ def _plain(values: NDArray[Any]) -> str:
     )
 
 
-def _differentiable(objective: str) -> list[str]:
-    """The policy first, then what must be frozen."""
-    names = ("weights", "logits", "old_logps", "advantages", "reference")
-    return [name for name in names if name in INPUTS[objective]]
+def _text(name: str, objective: Objective, words: _Words) -> str:
+    """What an argument receives, in the framework's words."""
+    value = objective.definitions.get(name)
+    text = value.text if value and value.text and name not in objective.by_input else name
+    return text.replace("log_softmax(logits)", words.log_softmax)
 
 
-def _function(report: CheckReport, words: _Words, objective: str) -> list[str]:
+def _function(
+    report: CheckReport, words: _Words, objective: Objective, convention: Convention
+) -> list[str]:
     """The objective as we state it, from the function as the user states it."""
-    convention = report.convention
-    counted = "chosen" if "chosen" in INPUTS[objective] else "actions"
+    chosen = convention.in_force(objective)
     before, slash, _ = report.signature.partition("/")
+    instead = {
+        name: given
+        for c in objective.choices
+        for name, given in c.offers.get(chosen[c.name], {}).items()
+    }
     arguments = []
     for theirs, ours in report.matched.items():
-        text = _DERIVED.get(ours, ours).format(log_softmax=words.log_softmax)
-        if ours == "logits" and convention.policy == "logps":
-            text = words.log_softmax
+        text = _text(instead.get(ours, ours), objective, words)
         positional = slash and re.search(rf"\b{theirs}\b", before)
         arguments.append(text if positional else f"{theirs}={text}")
     name = (report.adapter or report.target).rpartition(":")[2]
     total = f"{words.prefix}.sum"
-    masked = convention.shape == "B,T"
-    count = f"{total}(mask)" if masked else f"{counted}.shape[0]"
+    masked = chosen.get("shape") == "B,T"
+    counted = next(n for n, a in objective.axes.items() if a[:1] == (objective.counted,))
+    count = f"{total}({MASK})" if masked else f"{counted}.shape[0]"
     body = [
         f"result = {name}({', '.join(arguments)})",
         "result = result[0] if isinstance(result, tuple) else result",
     ]
-    if convention.reduction == "per-sample":
-        body.append(f"result = {total}(result{' * mask' if masked else ''}) / {count}")
-    elif convention.reduction == "sum":
+    if chosen.get("reduction") == "per-sample":
+        body.append(f"result = {total}(result{f' * {MASK}' if masked else ''}) / {count}")
+    elif chosen.get("reduction") == "sum":
         body.append(f"result = result / {count}")
-    if convention.sign == "objective":
+    if chosen.get("sign") == "objective":
         body.append("result = -result")
-    if convention.kl == "absent":
-        logps = words.log_softmax
-        kl = f"{words.prefix}.exp({logps}) * ({logps} - reference)"
-        body.append(f"result = result + beta * {total}({kl})")
+    variables = objective.named("differentiated", "frozen")
     return [
-        f"def loss({', '.join(_differentiable(objective))}):",
+        f"def loss({', '.join(variables)}):",
         *(f"    {line}" for line in body),
         "    return result",
     ]
 
 
-def _found(quantity: str, variables: list[str], words: _Words) -> list[str]:
+def _found(quantity: str, objective: Objective, words: _Words) -> list[str]:
     """Computes the quantity that is wrong: the loss, or a gradient of it."""
+    variables = objective.named("differentiated", "frozen")
     call = f"loss({', '.join(variables)})"
     if quantity == "loss":
         return [f"found = {call}{'.detach()' if words.prefix == 'torch' else ''}"]
-    variable = quantity.removeprefix("gradient").removeprefix("_") or variables[0]
+    variable = objective.gradients[quantity]
     if words.prefix == "jnp":
         place = variables.index(variable)
         return [f"found = jax.grad(loss, argnums={place})({', '.join(variables)})"]

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.comparison import Comparison, Mode, Verdict
-from parity.quantities import Spec
+from parity.quantities import Declared
 from parity.trace import Trace
 
 __all__ = ["structure", "uncompared"]
 
 
 def structure(
-    trace: Trace, expected: Mapping[Spec, tuple[int, ...]], dtype: str
+    trace: Trace, expected: Mapping[Declared, tuple[int, ...]], dtype: str
 ) -> dict[str, tuple[Verdict, str]]:
     """Checks names, order, axes, kinds, shapes and dtypes before any value is looked at.
 
@@ -56,7 +56,7 @@ def structure(
 
 
 def uncompared(
-    spec: Spec,
+    spec: Declared,
     shape: tuple[int, ...],
     *,
     mode: Mode,

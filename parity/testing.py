@@ -40,7 +40,7 @@ def assert_parity(function: Function, objective: str, **options: Any) -> CheckRe
     Args:
         function: at the top of a module, or its name: `package.module:function` or
             `file.py:function`.
-        objective: preference, ppo, dpo or reinforce.
+        objective: its name, or where you declare it: `file.py:NAME`.
         **options: those of `parity.check`.
 
     Raises:

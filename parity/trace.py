@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parity.errors import InputError
 from parity.files import digest, read_arrays, write_arrays
-from parity.quantities import Kind, Spec
+from parity.objectives.spec import Declared, Kind
 
 __all__ = ["Quantity", "Trace", "TraceHeader"]
 
@@ -20,7 +20,7 @@ class Quantity:
     """One named array.
 
     Attributes:
-        name: objective and quantity, e.g. `ppo/gradient`.
+        name: objective and quantity, e.g. `reward/gradient`.
         axes: one word per dimension, e.g. (rollout, epoch, action).
         kind: what sort of thing it is.
         values: the numbers, in the dtype in which they were computed.
@@ -150,7 +150,7 @@ class Trace:
 
 
 def quantities_from(
-    values: Mapping[str, NDArray[Any]], specs: Iterable[Spec]
+    values: Mapping[str, NDArray[Any]], specs: Iterable[Declared]
 ) -> dict[str, Quantity]:
     """Names arrays as the catalogue does, in its order; arrays that it does not name are refused.
 

@@ -65,7 +65,7 @@ def tapes(source: str | None, problem: str | None) -> Iterator[Tape]:
 def _checked(problem: Problem, path: Path, samples: Samples) -> Tape:
     if problem.tape is None:
         raise InputError(
-            f"{path}: problem: got {problem.name}; expected one with a [ppo] or [reinforce] table"
+            f"{path}: problem: got {problem.name}; expected one with a table that is sampled"
         )
     samples.check(problem, path)
     if samples.sampler not in MODULES:
@@ -96,10 +96,10 @@ def verify_tape(tape: Tape, timeout: float, progress: Callable[[str, str], None]
     oracle = gate.whole_run(tape.problem, samples, "float32")
     recorded = np.take_along_axis(samples.behaviour, samples.actions, axis=1)
     name, axes = "samples/behaviour", ("rollout", "sample")
-    if tape.problem.ppo:
-        logps, allowed = (e["ppo/old_logps"][:, 0] for e in (oracle.values, oracle.allowed))
-    else:
-        logps, allowed = (e["reinforce/logps"] for e in (oracle.values, oracle.allowed))
+    sampled = next(o for o, training, _ in tape.problem.parts() if training.tape)
+    behaved = f"{sampled.name}/{sampled.behaviour}"
+    shape = (len(recorded), -1, recorded.shape[-1])  # one update a rollout, or epochs of them
+    logps, allowed = (e[behaved].reshape(shape)[:, 0] for e in (oracle.values, oracle.allowed))
     comparison = compare(
         Quantity(name, axes, "value", recorded),
         Quantity(name, axes, "value", logps),

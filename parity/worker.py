@@ -41,19 +41,10 @@ class Train(msgspec.Struct, frozen=True, tag=True):
 
 
 class Evaluate(msgspec.Struct, frozen=True, tag=True):
-    """Evaluate an objective at the points of a file and save the trace.
-
-    Attributes:
-        points: the file.
-        output: where the trace goes.
-        module: the twin's known bugs, where one is to be evaluated, op by op.
-        fault: its name.
-    """
+    """Evaluate an objective at the points of a file and save the trace."""
 
     points: str
     output: str
-    module: str = ""
-    fault: str = ""
 
 
 class Draw(msgspec.Struct, frozen=True, tag=True):
@@ -68,7 +59,7 @@ class Plant(msgspec.Struct, frozen=True, tag=True):
     """Train and evaluate with a known bug in place of one piece; save all traces.
 
     Attributes:
-        module: the twin's known bugs.
+        objective: of the bug.
         fault: name of one; empty for none, the honest twin.
         problem: to be trained.
         samples: the tape to replay.
@@ -77,7 +68,7 @@ class Plant(msgspec.Struct, frozen=True, tag=True):
         output: prefix of the traces: `.run`, and `.0`, `.1`, … for the points.
     """
 
-    module: str
+    objective: str
     fault: str
     problem: Problem
     samples: str | None
@@ -92,14 +83,14 @@ class Rerun(msgspec.Struct, frozen=True):
     Attributes:
         problem: to be trained.
         samples: the tape to replay.
-        module: the twin's known bugs.
+        objective: of the bug.
         fault: name of one; empty for none.
     """
 
     problem: Problem
     samples: str | None
-    module: str
-    fault: str
+    objective: str = ""
+    fault: str = ""
 
 
 class Show(msgspec.Struct, frozen=True, tag=True):
@@ -185,15 +176,10 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
             say(Event(stage=f"training {problem.name}"))
             tape = Samples.load(Path(samples)) if samples else None
             backend.train(problem, tape, dtype).save(output)
-        case Evaluate(points, _, module, fault):
+        case Evaluate(points):
             grid = Points.load(Path(points))
-            say(Event(stage=f"evaluating {fault or grid.objective} points"))
-            if fault:
-                pieces = importlib.import_module(module).FAULTS[fault]
-                with backend.op_by_op():
-                    backend.evaluate(grid, dtype, pieces).save(output)
-            else:
-                backend.evaluate(grid, dtype).save(output)
+            say(Event(stage=f"evaluating {grid.objective} points"))
+            backend.evaluate(grid, dtype).save(output)
         case Call(target=target):
             say(Event(stage=f"calling {target}"))
             answer(job, dtype)
@@ -202,17 +188,16 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
             derive(job, dtype)
         case Gather():
             gather(job)
-        case Plant(module, fault, problem, samples, files, compiled, prefix):
+        case Plant(objective, fault, problem, samples, files, compiled, prefix):
             say(Event(stage=f"planting {fault}" if fault else f"training {problem.name}"))
-            pieces = importlib.import_module(module).FAULTS[fault] if fault else backend.PIECES
+            pieces = {objective: backend.planted(objective, fault)} if fault else {}
             tape = Samples.load(Path(samples)) if samples else None
             backend.train(problem, tape, dtype, pieces).save(Path(f"{prefix}.run"))
             for position, file in enumerate(files):
                 grid = Points.load(Path(file))
-                ours = getattr(backend.PIECES, grid.objective).loss  # compiled once for all
-                known = getattr(pieces, grid.objective).loss is ours
-                with nullcontext() if position < compiled or known else backend.op_by_op():
-                    evaluated = backend.evaluate(grid, dtype, pieces)
+                loss = pieces[objective].loss if grid.objective in pieces else None
+                with nullcontext() if position < compiled or not loss else backend.op_by_op():
+                    evaluated = backend.evaluate(grid, dtype, loss)
                 evaluated.save(Path(f"{prefix}.{position}"))
         case Show(module, name, given, runs):
             say(Event(stage=f"computing {name}"))
@@ -228,7 +213,7 @@ def _do(job: Job, backend: Any, dtype: str, say: Any) -> None:
 def _rerun(run: Rerun, backend: Any, dtype: str) -> dict[str, Any]:
     from parity.samples import Samples
 
-    pieces = importlib.import_module(run.module).FAULTS[run.fault] if run.fault else backend.PIECES
+    pieces = {run.objective: backend.planted(run.objective, run.fault)} if run.fault else {}
     tape = Samples.load(Path(run.samples)) if run.samples else None
     trace = backend.train(run.problem, tape, dtype, pieces)
     return {name: trace[name] for name in trace.quantities}

@@ -1,52 +1,42 @@
 """The only NumPy boundary of the PyTorch twin: problems, tapes and points in, traces out."""
 
-from collections.abc import Callable
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from parity.objectives import find
+from parity.objectives.planting import planted_pieces
 from parity.points import Points
 from parity.problem import Problem
-from parity.quantities import EVALUATED, TRAINED
 from parity.samples import Samples
 from parity.trace import Trace, quantities_from
-from torch_impl import dpo, ppo, reinforce, reward, sampling
-from torch_impl.dpo import Pieces as DPOPieces
-from torch_impl.ppo import Pieces as PPOPieces
-from torch_impl.reinforce import Pieces as ReinforcePieces
-from torch_impl.reward import Pieces as RewardPieces
+from torch_impl import sampling
 
 __all__ = [
     "IMPLEMENTATION",
-    "PIECES",
-    "Pieces",
     "draw",
     "environment",
     "evaluate",
     "op_by_op",
+    "planted",
     "train",
+    "train_with",
 ]
 
 IMPLEMENTATION = "torch"
 
-
 Loss = Callable[..., Any]
+Pieces = Mapping[str, Any]
+"""Objective to the parts to train it with; the honest ones where it is not named."""
 
-
-class Pieces(NamedTuple):
-    """The replaceable parts of every objective."""
-
-    reward: RewardPieces = reward.PIECES
-    ppo: PPOPieces = ppo.PIECES
-    dpo: DPOPieces = dpo.PIECES
-    reinforce: ReinforcePieces = reinforce.PIECES
-
-
-PIECES = Pieces()
+_HONEST: Pieces = {}
 
 
 def environment() -> dict[str, str]:
@@ -59,100 +49,18 @@ def environment() -> dict[str, str]:
     }
 
 
-def _floats(values: Any, dtype: str) -> Tensor:
-    return torch.from_numpy(np.array(values, dtype))
+def _twin(objective: str) -> Any:
+    """The module of an objective."""
+    return importlib.import_module(f"{__package__}.{objective}")
 
 
-def _indices(values: Any) -> Tensor:
-    return torch.from_numpy(np.array(values, np.int64))
+def _array(values: Any, dtype: str) -> Tensor:
+    array = np.asarray(values)
+    return torch.from_numpy(np.array(array, np.int64 if array.dtype.kind == "i" else dtype))
 
 
 def _numpy(value: Tensor) -> NDArray[Any]:
     return value.detach().numpy()
-
-
-def _named(objective: str, history: Any) -> dict[str, NDArray[Any]]:
-    return {f"{objective}/{name}": _numpy(rows) for name, rows in history._asdict().items()}
-
-
-def _train_reward(
-    problem: Problem, dtype: str, pieces: Pieces
-) -> tuple[Tensor, dict[str, NDArray[Any]]]:
-    assert problem.reward is not None
-    chosen, rejected = zip(*problem.reward.preferences, strict=True)
-    scores, history = reward.train(
-        _floats(problem.reward.initial_weights, dtype),
-        _floats(problem.reward.features, dtype),
-        _indices(chosen),
-        _indices(rejected),
-        _floats(problem.reward.rate, dtype),
-        updates=problem.reward.updates,
-        pieces=pieces.reward,
-    )
-    return scores, {**_named("reward", history), "reward/scores": _numpy(scores)}
-
-
-def _train_ppo(
-    problem: Problem, scores: Tensor, tape: Any, dtype: str, pieces: ppo.Pieces
-) -> dict[str, NDArray[Any]]:
-    assert problem.ppo is not None
-    probabilities, actions, history, measures = ppo.train(
-        _floats(problem.ppo.logits, dtype),
-        _floats(problem.ppo.reference, dtype),
-        scores,
-        tape,
-        _floats(problem.ppo.rate, dtype),
-        _floats(problem.ppo.beta, dtype),
-        _floats(problem.ppo.clip, dtype),
-        epochs=problem.ppo.epochs,
-        pieces=pieces,
-    )
-    return {
-        **_named("ppo", history),
-        **_named("ppo", measures),
-        "ppo/actions": _numpy(actions),
-        "ppo/probabilities": _numpy(probabilities),
-    }
-
-
-def _train_dpo(problem: Problem, dtype: str, pieces: Pieces) -> dict[str, NDArray[Any]]:
-    assert problem.dpo is not None
-    chosen, rejected = zip(*problem.dpo.preferences, strict=True)
-    probabilities, margins, history = dpo.train(
-        _floats(problem.dpo.logits, dtype),
-        _floats(problem.dpo.reference, dtype),
-        _indices(chosen),
-        _indices(rejected),
-        _floats(problem.dpo.rate, dtype),
-        _floats(problem.dpo.beta, dtype),
-        updates=problem.dpo.updates,
-        pieces=pieces.dpo,
-    )
-    return {
-        **_named("dpo", history),
-        "dpo/final_margins": _numpy(margins),
-        "dpo/probabilities": _numpy(probabilities),
-    }
-
-
-def _train_reinforce(
-    problem: Problem, tape: Any, dtype: str, pieces: reinforce.Pieces
-) -> dict[str, NDArray[Any]]:
-    assert problem.reinforce is not None
-    probabilities, history, measures = reinforce.train(
-        _floats(problem.reinforce.logits, dtype),
-        _floats(problem.reinforce.reference, dtype),
-        _floats(problem.reinforce.scores, dtype),
-        tape,
-        _floats(problem.reinforce.rate, dtype),
-        _floats(problem.reinforce.beta, dtype),
-        pieces=pieces,
-    )
-    return {
-        **_named("reinforce", history),
-        **_named("reinforce", measures),
-        "reinforce/probabilities": _numpy(probabilities),
-    }
 
 
 def op_by_op() -> AbstractContextManager[None]:
@@ -160,8 +68,39 @@ def op_by_op() -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def planted(objective: str, fault: str) -> Any:
+    """The parts of an objective with a known bug in one of them.
+
+    Args:
+        objective: its name.
+        fault: the bug's.
+
+    Returns:
+        What `train` takes in place of the honest parts.
+    """
+    return planted_pieces(_twin(objective), objective, fault)
+
+
+def _trained(
+    problem: Problem, tape: Any, dtype: str, pieces: Pieces
+) -> dict[str, dict[str, Tensor]]:
+    """Every part of a problem: objective to quantity to values."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for objective, training, table in problem.parts():
+        twin = _twin(objective.name)
+        given: dict[str, Any] = {n: _array(v, dtype) for n, v in training.given(table).items()}
+        for name, quantity in training.takes.items():
+            of, _, taken = quantity.partition("/")
+            given[name] = found[of][taken]
+        given |= {"tape": tape, "pieces": pieces.get(objective.name, twin.PIECES)}
+        wanted = inspect.signature(twin.train).parameters
+        given |= {name: getattr(table, name) for name in wanted if name not in given}
+        found[objective.name] = twin.train(**{name: given[name] for name in wanted})
+    return found
+
+
 def train(
-    problem: Problem, samples: Samples | None, dtype: str = "float32", pieces: Pieces = PIECES
+    problem: Problem, samples: Samples | None, dtype: str = "float32", pieces: Pieces = _HONEST
 ) -> Trace:
     """Runs every part of a problem and records it.
 
@@ -172,29 +111,44 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The quantities of the whole run, as the catalogue names them.
+        The quantities of the whole run, as the objectives declare them.
     """
-    values: dict[str, NDArray[Any]] = {}
-    if problem.reward:
-        scores, values = _train_reward(problem, dtype, pieces)
-    if problem.ppo:
-        assert samples is not None
-        tape = _indices(samples.actions)
-        values |= _train_ppo(problem, scores, tape, dtype, pieces.ppo)
-    if problem.dpo:
-        values |= _train_dpo(problem, dtype, pieces)
-    if problem.reinforce:
-        assert samples is not None
-        tape = _indices(samples.actions)
-        values |= _train_reinforce(problem, tape, dtype, pieces.reinforce)
+    tape = _array(samples.actions, dtype) if samples else None
+    found = _trained(problem, tape, dtype, pieces)
+    values = {f"{o}/{name}": _numpy(v) for o, rows in found.items() for name, v in rows.items()}
+    declared = [q for objective, _, _ in problem.parts() for q in objective.in_a_run]
     return Trace(
         implementation=IMPLEMENTATION,
         dtype=dtype,
-        quantities=quantities_from(values, TRAINED),
+        quantities=quantities_from(values, declared),
         problem_digest=problem.digest,
         samples_digest=samples.digest if samples else "",
         environment=environment(),
     )
+
+
+def train_with(
+    problem: Problem, samples: Samples | None, dtype: str, objective: str, loss: Loss
+) -> Trace:
+    """Trains with another loss in the place of an objective's own.
+
+    Args:
+        problem: what is to be solved.
+        samples: the tape to replay.
+        dtype: float32 or float64.
+        objective: whose loss is replaced.
+        loss: takes the objective's inputs in their order and returns a scalar.
+
+    Returns:
+        As `train`; the parts of the loss are those of the honest one.
+    """
+    name = find(objective).name
+    ours = _twin(name).PIECES
+
+    def with_terms(*inputs: Tensor) -> tuple[Tensor, Any]:
+        return loss(*inputs), ours.loss(*inputs)[1]
+
+    return train(problem, samples, dtype, {name: ours._replace(loss=with_terms)})
 
 
 def draw(problem: Problem, seed: int) -> Samples:
@@ -207,24 +161,16 @@ def draw(problem: Problem, seed: int) -> Samples:
     Returns:
         The actions and the log-probs of the policy that drew each rollout.
     """
-    assert problem.tape is not None
-    tape = sampling.tape(seed, problem.tape.rollouts)
-    if problem.ppo:
-        scores, _ = _train_reward(problem, "float32", PIECES)
-        collect = sampling.drawing(problem.ppo.samples, ppo.collect)
-        pieces = ppo.PIECES._replace(collect=collect)
-        values = _train_ppo(problem, scores, tape, "float32", pieces)
-        actions, after = values["ppo/actions"], values["ppo/logits"][:, -1]
-    else:
-        drawing = sampling.drawing(problem.tape.samples, reinforce.collect)
-        drawn = reinforce.PIECES._replace(collect=drawing)
-        values = _train_reinforce(problem, tape, "float32", drawn)
-        actions, after = values["reinforce/actions"], values["reinforce/logits"]
-    start = np.asarray([problem.tape.logits], np.float32)
-    logits = np.concatenate([start, after[:-1]])
+    sampled = next(objective for objective, training, _ in problem.parts() if training.tape)
+    table, twin = problem.tape, _twin(sampled.name)
+    drawing = twin.PIECES._replace(collect=sampling.drawing(table.samples, twin.collect))
+    tape = sampling.tape(seed, table.rollouts)
+    found = _trained(problem, tape, "float32", {sampled.name: drawing})[sampled.name]
+    after = _numpy(found["logits"]).reshape(table.rollouts, -1, len(table.logits))[:, -1]
+    logits = np.concatenate([np.asarray([table.logits], np.float32), after[:-1]])
     return Samples(
-        actions=actions,
-        behaviour=_numpy(torch.log_softmax(_floats(logits, "float32"), dim=-1)),
+        actions=_numpy(found["actions"]),
+        behaviour=_numpy(torch.log_softmax(_array(logits, "float32"), dim=-1)),
         problem=problem.name,
         problem_digest=problem.digest,
         seed=seed,
@@ -233,98 +179,45 @@ def draw(problem: Problem, seed: int) -> Samples:
     )
 
 
-def evaluate(points: Points, dtype: str = "float32", pieces: Pieces = PIECES) -> Trace:
+def evaluate(points: Points, dtype: str = "float32", loss: Loss | None = None) -> Trace:
     """Evaluates an objective's value and gradients at fixed states.
 
     Args:
         points: the states; each stack has one shape.
         dtype: float32 or float64.
-        pieces: the parts whose loss is evaluated.
+        loss: evaluated in place of the twin's own; returns a scalar, or one with its terms.
 
     Returns:
-        The quantities at every point, as the catalogue names them.
+        The quantities at every point, as the objective declares them.
     """
-    inputs = {
-        name: _indices(values) if values.dtype.kind == "i" else _floats(values, dtype)
-        for name, values in points.inputs.items()
-    }
-    at = _AT[points.objective](getattr(pieces, points.objective).loss)
-    rows = [at(*point) for point in zip(*inputs.values(), strict=True)]
-    values = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    objective = find(points.objective)
+    at = _evaluated(loss or _twin(objective.name).PIECES.loss, objective)
+    inputs = [_array(values, dtype) for values in points.inputs.values()]
+    rows = [at(*point) for point in zip(*inputs, strict=True)]
+    values = {f"{objective.name}/{n}": _numpy(torch.stack([r[n] for r in rows])) for n in rows[0]}
     return Trace(
         implementation=IMPLEMENTATION,
         dtype=dtype,
-        quantities=quantities_from(
-            {f"{points.objective}/{name}": _numpy(value) for name, value in values.items()},
-            EVALUATED,
-        ),
+        quantities=quantities_from(values, objective.at_points),
         problem_digest=points.digest,
         environment=environment(),
     )
 
 
-def _reward_at(function: Loss) -> Any:
+def _evaluated(loss: Loss, objective: Any) -> Callable[..., dict[str, Tensor]]:
+    """Value, terms and gradients of a loss at one state."""
+    places = [list(objective.axes).index(of) for of in objective.gradients.values()]
+
     def at(*inputs: Tensor) -> dict[str, Tensor]:
-        variable = inputs[0].detach().requires_grad_()
-        loss = function(variable, *inputs[1:])
-        (gradient,) = torch.autograd.grad(loss, variable)
-        return {"loss": loss, "gradient": gradient}
+        given = list(inputs)
+        for place in places:
+            given[place] = given[place].detach().requires_grad_()
+        result = loss(*given)
+        value, terms = result if isinstance(result, tuple) else (result, ())
+        gradients = torch.autograd.grad(
+            value, [given[place] for place in places], allow_unused=True, materialize_grads=True
+        )
+        named = terms._asdict() if hasattr(terms, "_asdict") else {}
+        return {**named, "loss": value, **dict(zip(objective.gradients, gradients, strict=True))}
 
     return at
-
-
-def _ppo_at(function: Loss) -> Any:
-    def at(
-        logits: Tensor,
-        old_logps: Tensor,
-        actions: Tensor,
-        advantages: Tensor,
-        reference: Tensor,
-        beta: Tensor,
-        clip: Tensor,
-    ) -> dict[str, Tensor]:
-        batch = ppo.Batch(actions, old_logps, advantages)
-        loss, terms, gradients = ppo.differentiate(function, logits, batch, reference, beta, clip)
-        return {
-            **terms._asdict(),
-            "loss": loss,
-            "gradient": gradients.logits,
-            "gradient_old_logps": gradients.old_logps,
-            "gradient_advantages": gradients.advantages,
-            "gradient_reference": gradients.reference,
-        }
-
-    return at
-
-
-def _dpo_at(function: Loss) -> Any:
-    def at(*inputs: Tensor) -> dict[str, Tensor]:
-        loss, margins, gradients = dpo.differentiate(function, *inputs)
-        return {
-            "margins": margins,
-            "loss": loss,
-            "gradient": gradients.logits,
-            "gradient_reference": gradients.reference,
-        }
-
-    return at
-
-
-def _reinforce_at(function: Loss) -> Any:
-    def at(
-        logits: Tensor, actions: Tensor, advantages: Tensor, reference: Tensor, beta: Tensor
-    ) -> dict[str, Tensor]:
-        batch = reinforce.Batch(actions, advantages)
-        loss, terms, gradients = reinforce.differentiate(function, logits, batch, reference, beta)
-        return {
-            **terms._asdict(),
-            "loss": loss,
-            "gradient": gradients.logits,
-            "gradient_advantages": gradients.advantages,
-            "gradient_reference": gradients.reference,
-        }
-
-    return at
-
-
-_AT = {"reward": _reward_at, "ppo": _ppo_at, "dpo": _dpo_at, "reinforce": _reinforce_at}

@@ -13,6 +13,7 @@ __all__ = [
     "History",
     "Pieces",
     "State",
+    "Terms",
     "differentiate",
     "dpo_loss",
     "train",
@@ -26,6 +27,12 @@ class State(NamedTuple):
     logits: Float[Tensor, "action"]
     reference: Float[Tensor, "action"]
     gradient: Float[Tensor, "action"]
+
+
+class Terms(NamedTuple):
+    """The parts of the loss."""
+
+    margins: Float[Tensor, "pair"]
 
 
 class Gradients(NamedTuple):
@@ -49,7 +56,7 @@ class History(NamedTuple):
 class Pieces(NamedTuple):
     """The replaceable parts of training."""
 
-    loss: Callable[..., tuple[Float[Tensor, ""], Float[Tensor, "pair"]]]
+    loss: Callable[..., tuple[Float[Tensor, ""], Terms]]
     update: Callable[..., State]
 
 
@@ -59,7 +66,7 @@ def dpo_loss(
     chosen: Int[Tensor, "pair"],
     rejected: Int[Tensor, "pair"],
     beta: Float[Tensor, ""],
-) -> tuple[Float[Tensor, ""], Float[Tensor, "pair"]]:
+) -> tuple[Float[Tensor, ""], Terms]:
     """Negative log-likelihood of the preferences under the reference-corrected margins.
 
     m = (log pi(c) - log pi(r)) - (log pi_ref(c) - log pi_ref(r)), L = mean softplus(-beta m)
@@ -72,7 +79,7 @@ def dpo_loss(
         beta: scale of the margin.
 
     Returns:
-        The mean loss in nats, and the margins.
+        The mean loss in nats, and its parts: the margins.
 
     Source: Rafailov et al. 2023, "Direct Preference Optimization", equation 7
     (https://arxiv.org/abs/2305.18290).
@@ -80,7 +87,7 @@ def dpo_loss(
     reference = reference.detach()
     logps = torch.log_softmax(logits, dim=0)
     margins = (logps[chosen] - logps[rejected]) - (reference[chosen] - reference[rejected])
-    return torch.mean(-torch.nn.functional.logsigmoid(beta * margins)), margins
+    return torch.mean(-torch.nn.functional.logsigmoid(beta * margins)), Terms(margins)
 
 
 def update(state: State, gradient: Float[Tensor, "action"], rate: Float[Tensor, ""]) -> State:
@@ -102,14 +109,14 @@ PIECES = Pieces(dpo_loss, update)
 
 
 def differentiate(
-    loss: Callable[..., tuple[Float[Tensor, ""], Float[Tensor, "pair"]]],
+    loss: Callable[..., tuple[Float[Tensor, ""], Terms]],
     logits: Float[Tensor, "action"],
     reference: Float[Tensor, "action"],
     chosen: Int[Tensor, "pair"],
     rejected: Int[Tensor, "pair"],
     beta: Float[Tensor, ""],
-) -> tuple[Float[Tensor, ""], Float[Tensor, "pair"], Gradients]:
-    """Value, margins and gradients of a DPO loss.
+) -> tuple[Float[Tensor, ""], Terms, Gradients]:
+    """Value, parts and gradients of a DPO loss.
 
     Args:
         loss: a function like `dpo_loss`.
@@ -120,13 +127,13 @@ def differentiate(
         beta: scale of the margin.
 
     Returns:
-        The loss, the margins, and the gradients in logits and reference.
+        The loss, its parts, and its gradients in logits and reference.
     """
     variables = (logits.detach().requires_grad_(), reference.detach().requires_grad_())
-    value, margins = loss(*variables, chosen, rejected, beta)
+    value, terms = loss(*variables, chosen, rejected, beta)
     gradients = torch.autograd.grad(value, variables, allow_unused=True, materialize_grads=True)
-    value, margins = value.detach(), margins.detach()
-    return value, margins, Gradients(*gradients)
+    value, terms = value.detach(), Terms(*(term.detach() for term in terms))
+    return value, terms, Gradients(*gradients)
 
 
 def train(
@@ -139,7 +146,7 @@ def train(
     *,
     updates: int,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Tensor, "action"], Float[Tensor, "pair"], History]:
+) -> dict[str, Tensor]:
     """Trains the policy by full-batch gradient descent.
 
     Args:
@@ -153,22 +160,27 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The final probabilities, the final margins, and the history.
+        Name of a quantity to its values: the history, the final margins and probabilities.
     """
     reference = torch.log_softmax(reference_logits, dim=0)
     state = State(logits, reference, torch.zeros_like(logits))
     steps = []
     for _ in range(updates):
         before = state
-        loss, margins, gradients = differentiate(
+        loss, terms, gradients = differentiate(
             pieces.loss, before.logits, before.reference, chosen, rejected, beta
         )
         state = pieces.update(before, gradients.logits, rate)
         steps.append(
             History(
-                before.reference, margins, loss, state.gradient, gradients.reference, state.logits
+                before.reference, *terms, loss, state.gradient, gradients.reference, state.logits
             )
         )
     history = History(*(torch.stack(rows) for rows in zip(*steps, strict=True)))
-    _, margins = pieces.loss(state.logits, state.reference, chosen, rejected, beta)
-    return torch.exp(torch.log_softmax(state.logits, dim=0)), margins, history
+    _, terms = pieces.loss(state.logits, state.reference, chosen, rejected, beta)
+    probabilities = torch.exp(torch.log_softmax(state.logits, dim=0))
+    return {
+        **history._asdict(),
+        "final_margins": terms.margins,
+        "probabilities": probabilities,
+    }

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from torch_impl import ppo, reward
-from torch_impl.faults import FAULTS
+from torch_impl.backend import planted
 
 __all__ = ["Rows", "cells", "float32_edge", "gradient", "kinks", "softplus"]
 
@@ -111,11 +111,12 @@ def softplus(margins: Float[Tensor, "margin"], beyond: Float[Tensor, ""]) -> Row
         The rows of `softplus`.
     """
 
-    def loss(function: Callable[..., Tensor], margin: Float[Tensor, ""]) -> Tensor:
+    def loss(function: Callable[..., Any], margin: Float[Tensor, ""]) -> Tensor:
         ones = torch.ones_like(margin)
-        return function(ones[None], margin[None, None], 0 * margin[None, None])
+        value: Tensor = function(ones[None], margin[None, None], 0 * margin[None, None])[0]
+        return value
 
-    naive = FAULTS["reward-log-one-plus-exp"].reward.loss
+    naive = planted("reward", "reward-log-one-plus-exp").loss
     wide = beyond.double()
     tails = [
         torch.nn.functional.softplus(wide) - wide,

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from torch_impl import dpo, ppo, reinforce
+from torch_impl.backend import planted
 from torch_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
-from torch_impl.faults import FAULTS
 
 __all__ = ["MECHANICS", "show"]
 
@@ -46,7 +46,7 @@ def _signed_min(
     advantages: Float[Tensor, "cell"],
     clip: Float[Tensor, ""],
 ) -> Rows:
-    losses = (ppo.ppo_loss, *(FAULTS[name].ppo.loss for name in ("clip-only", "min-of-ratios")))
+    losses = (ppo.ppo_loss, *(planted("ppo", name).loss for name in ("clip-only", "min-of-ratios")))
     pushes = [cells(loss, logits, torch.log(old), actions, advantages, clip)[1] for loss in losses]
     return {"pushes": torch.stack(pushes, dim=1).reshape(-1)}
 
@@ -103,8 +103,8 @@ def _detached(
     return {
         "frozen": torch.stack([torch.max(torch.abs(gradient)) for gradient in frozen]),
         "policy": policy,
-        "old": of(FAULTS["old-not-detached"].ppo.loss).old_logps,
-        "advantages": of(FAULTS["advantage-not-detached"].ppo.loss).advantages,
+        "old": of(planted("ppo", "old-not-detached").loss).old_logps,
+        "advantages": of(planted("ppo", "advantage-not-detached").loss).advantages,
     }
 
 
@@ -200,8 +200,8 @@ def _dpo_margin(
     start = (logits, reference, chosen, rejected, beta)
     last = (chosen[-1:], rejected[-1:])
     return {
-        "uncorrected": FAULTS["dpo-reference-free"].dpo.loss(*start)[1],
-        "corrected": dpo.dpo_loss(*start)[1],
+        "uncorrected": planted("dpo", "dpo-reference-free").loss(*start)[1].margins,
+        "corrected": dpo.dpo_loss(*start)[1].margins,
         "margins": run["dpo/final_margins"],
         "loss": torch.stack([run["dpo/loss"][0], run["dpo/loss"][-1]]),
         "pair": torch.stack([dpo.dpo_loss(p, reference, *last, beta)[0] for p in policies]),

@@ -226,7 +226,7 @@ def train(
     *,
     epochs: int,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Tensor, "action"], Int[Tensor, "rollout sample"], History, Measures]:
+) -> dict[str, Tensor]:
     """Trains the policy: per rollout one collection, then `epochs` updates on it.
 
     Args:
@@ -241,7 +241,8 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The final probabilities, the actions of every rollout, and both histories.
+        Name of a quantity to its values: the actions of every rollout, both histories, and the
+        final probabilities.
     """
     reference = torch.log_softmax(reference_logits, dim=0)
     state = State(logits, reference, scores, torch.zeros_like(logits))
@@ -272,9 +273,9 @@ def train(
     stacked = (torch.stack(rows) for rows in zip(*steps, strict=True))
     history = History(*(rows.reshape(-1, epochs, *rows.shape[1:]) for rows in stacked))
     measures = Measures(*(torch.stack(rows) for rows in zip(*checkpoints, strict=True)))
-    return (
-        torch.exp(torch.log_softmax(state.logits, dim=0)),
-        torch.stack(actions),
-        history,
-        measures,
-    )
+    return {
+        "actions": torch.stack(actions),
+        **history._asdict(),
+        **measures._asdict(),
+        "probabilities": torch.exp(torch.log_softmax(state.logits, dim=0)),
+    }

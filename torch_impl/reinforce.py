@@ -171,7 +171,7 @@ def train(
     beta: Float[Tensor, ""],
     *,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Tensor, "action"], History, Measures]:
+) -> dict[str, Tensor]:
     """Trains the policy: per rollout one collection and one update on it.
 
     Args:
@@ -184,7 +184,7 @@ def train(
         pieces: the parts to train with.
 
     Returns:
-        The final probabilities, and both histories.
+        Name of a quantity to its values: both histories, and the final probabilities.
     """
     reference = torch.log_softmax(reference_logits, dim=0)
     state = State(logits, reference, scores, torch.zeros_like(logits))
@@ -211,4 +211,5 @@ def train(
         checkpoints.append(measure(state))
     history = History(*(torch.stack(column) for column in zip(*rows, strict=True)))
     measures = Measures(*(torch.stack(column) for column in zip(*checkpoints, strict=True)))
-    return torch.exp(torch.log_softmax(state.logits, dim=0)), history, measures
+    probabilities = torch.exp(torch.log_softmax(state.logits, dim=0))
+    return {**history._asdict(), **measures._asdict(), "probabilities": probabilities}

@@ -4,10 +4,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["PIECES", "History", "Pieces", "State", "preference_loss", "train", "update"]
+__all__ = [
+    "PIECES",
+    "History",
+    "Pieces",
+    "State",
+    "Terms",
+    "preference_loss",
+    "train",
+    "update",
+]
 
 
 class State(NamedTuple):
@@ -15,6 +24,10 @@ class State(NamedTuple):
 
     weights: Float[Tensor, "feature"]
     gradient: Float[Tensor, "feature"]
+
+
+class Terms(NamedTuple):
+    """The parts of the loss: it has none."""
 
 
 class History(NamedTuple):
@@ -28,7 +41,7 @@ class History(NamedTuple):
 class Pieces(NamedTuple):
     """The replaceable parts of training."""
 
-    loss: Callable[..., Float[Tensor, ""]]
+    loss: Callable[..., tuple[Float[Tensor, ""], Terms]]
     update: Callable[..., State]
 
 
@@ -36,7 +49,7 @@ def preference_loss(
     weights: Float[Tensor, "feature"],
     chosen: Float[Tensor, "pair feature"],
     rejected: Float[Tensor, "pair feature"],
-) -> Float[Tensor, ""]:
+) -> tuple[Float[Tensor, ""], Terms]:
     """Negative log-likelihood of the preferences under a linear reward.
 
     L = mean softplus(-(x_chosen - x_rejected) . w)
@@ -47,13 +60,13 @@ def preference_loss(
         rejected: features of the other action of each pair.
 
     Returns:
-        The mean loss in nats.
+        The mean loss in nats, and no parts.
 
     Source: Ouyang et al. 2022, "Training language models to follow instructions with human
     feedback", equation 1 (https://arxiv.org/abs/2203.02155).
     """
     margins = (chosen - rejected) @ weights
-    return torch.mean(-torch.nn.functional.logsigmoid(margins))
+    return torch.mean(-torch.nn.functional.logsigmoid(margins)), Terms()
 
 
 def update(state: State, gradient: Float[Tensor, "feature"], rate: Float[Tensor, ""]) -> State:
@@ -75,35 +88,35 @@ PIECES = Pieces(preference_loss, update)
 
 def train(
     weights: Float[Tensor, "feature"],
+    chosen: Float[Tensor, "pair feature"],
+    rejected: Float[Tensor, "pair feature"],
     features: Float[Tensor, "action feature"],
-    chosen: Int[Tensor, "pair"],
-    rejected: Int[Tensor, "pair"],
     rate: Float[Tensor, ""],
     *,
     updates: int,
     pieces: Pieces = PIECES,
-) -> tuple[Float[Tensor, "action"], History]:
+) -> dict[str, Tensor]:
     """Fits the reward by full-batch gradient descent.
 
     Args:
         weights: starting weights.
+        chosen: features of the preferred action of each pair.
+        rejected: features of the other action of each pair.
         features: one row of features per action.
-        chosen: preferred action of each pair.
-        rejected: other action of each pair.
         rate: step size.
         updates: number of steps.
         pieces: the parts to train with.
 
     Returns:
-        The fitted score of every action, and the history of the fit.
+        Name of a quantity to its values: the history, and the fitted score of every action.
     """
     state = State(weights, torch.zeros_like(weights))
     steps = []
     for _ in range(updates):
         variable = state.weights.detach().requires_grad_()
-        loss = pieces.loss(variable, features[chosen], features[rejected])
+        loss, _ = pieces.loss(variable, chosen, rejected)
         (gradient,) = torch.autograd.grad(loss, variable)
         state = pieces.update(state, gradient, rate)
         steps.append(History(loss.detach(), state.gradient, state.weights))
     history = History(*(torch.stack(rows) for rows in zip(*steps, strict=True)))
-    return features @ state.weights, history
+    return {**history._asdict(), "scores": features @ state.weights}

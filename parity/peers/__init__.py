@@ -45,15 +45,15 @@ class Adapter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """One function of a library, as one of our objectives.
 
     Attributes:
-        objective: preference, ppo, dpo or reinforce.
+        objective: its name.
         function: the library's own name for it.
         call: our `module:function` that gives it our inputs.
-        convention: how it states the objective.
+        convention: how it states the objective: choices and constants.
         documented: `module:function` of its documented formula, where that is another objective.
         difference: what it does otherwise.
     """
 
-    objective: Literal["preference", "ppo", "dpo", "reinforce"]
+    objective: str
     function: str
     call: str
     convention: Convention = Convention()
@@ -96,7 +96,7 @@ def chosen(names: Sequence[str] = (), objective: str = "") -> list[Peer]:
 
     Args:
         names: which; all when empty.
-        objective: preference, ppo, dpo or reinforce; empty for all.
+        objective: its name; empty for all.
 
     Raises:
         InputError: no such library, or none of its functions has that objective.

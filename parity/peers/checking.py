@@ -10,15 +10,16 @@ import numpy as np
 
 from parity.against import compare_functions
 from parity.backends import Progress
-from parity.checks import DTYPES, OBJECTIVES, Target, check_all
+from parity.checks import DTYPES, Target, check_all
 from parity.comparison import Comparison, Number, Verdict, number, worst_verdict
 from parity.deriving import InputsHeader
 from parity.errors import BackendError, InputError
 from parity.files import write_arrays
 from parity.judging import CheckReport
+from parity.lessons.probes import core
+from parity.objectives import find
 from parity.parting import AgainstReport, Pair
 from parity.peers import Adapter, Difference, Peer, installed
-from parity.probes import core
 from parity.report import totals, words
 
 __all__ = ["PeerReport", "PeersReport", "Standing", "check_peers"]
@@ -41,7 +42,7 @@ class PeerReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         peer: the library.
         version: of it; empty where it is not installed.
-        objective: preference, ppo, dpo or reinforce.
+        objective: its name.
         function: the library's own name for it.
         verdict: match, noisy, inconclusive or divergent; convention where it differs from us as
             documented and computes what it documents; not installed; failed where it did not run.
@@ -223,7 +224,7 @@ def _held_apart(
 
 def _losses(report: CheckReport) -> list[Comparison]:
     """The comparisons of the loss: of every grid, in each dtype."""
-    name = f"{OBJECTIVES[report.objective]}/loss"
+    name = f"{find(report.objective).name}/loss"
     return [c for lesson in report.lessons for c in lesson.comparisons if c.quantity == name]
 
 
@@ -242,8 +243,7 @@ def _measured(check: CheckReport) -> str:
 
 def _against_documented(adapter: Adapter, timeout: float, progress: Progress) -> AgainstReport:
     """A function against its documented formula: values and gradients at the core of the grid."""
-    objective = OBJECTIVES[adapter.objective]
-    grid = next(grid for grid in core() if grid.objective == objective)
+    grid = core(find(adapter.objective))
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         path = Path(name) / "points.safetensors"
         arrays = {

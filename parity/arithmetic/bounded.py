@@ -1,0 +1,103 @@
+"""Running bounds: beside each value the most by which float32 arithmetic could have moved it.
+
+Source: running error analysis, Higham 2002, "Accuracy and Stability of Numerical Algorithms",
+section 3.3; sums after Jeannerod and Rump 2013.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
+
+from parity.arithmetic.rounded import EXACT, UNIT_ROUNDOFF
+
+__all__ = ["Bounded"]
+
+FUNCTION_ULPS = 4.0  # roundoffs granted to one function of a mathematical library
+
+Array = NDArray[np.float64]
+
+
+class Bounded(NDArrayOperatorsMixin):
+    """Float64 values and, for each, the most by which float32 arithmetic could have moved it."""
+
+    def __init__(self, value: Any, error: Any = None) -> None:
+        self.value = np.asarray(value, np.float64)
+        self.error = np.zeros_like(self.value) if error is None else np.asarray(error)
+
+    @staticmethod
+    def lift(values: Any) -> Any:
+        """An exact input; integers and booleans stay what they are."""
+        array = np.asarray(values)
+        return Bounded(array) if array.dtype.kind == "f" else array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the values."""
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.value.ndim
+
+    def both(self, change: Callable[[Array], Array]) -> "Bounded":
+        """Moves values and errors alike: what computes nothing."""
+        return Bounded(change(self.value), change(self.error))
+
+    def __getitem__(self, index: Any) -> "Bounded":
+        return self.both(lambda array: array[index])
+
+    def reshape(self, shape: tuple[int, ...]) -> "Bounded":
+        """The same entries in another shape."""
+        return self.both(lambda array: array.reshape(shape))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__" or options:
+            return NotImplemented
+        if ufunc not in _ERROR_OF:
+            if ufunc in EXACT:  # comparisons: no branch is taken differently
+                return ufunc(*(x.value if isinstance(x, Bounded) else x for x in inputs))
+            return NotImplemented
+        masked = any(np.asarray(x).dtype.kind == "b" for x in inputs if not isinstance(x, Bounded))
+        operands = [x if isinstance(x, Bounded) else Bounded(x) for x in inputs]
+        value = ufunc(*(x.value for x in operands))
+        error, roundoffs = _ERROR_OF[ufunc](value, *operands)
+        own = 0.0 if masked else roundoffs * UNIT_ROUNDOFF
+        return Bounded(value, error + own * (np.abs(value) + error))
+
+
+def error_of_larger(a: Bounded, b: Bounded) -> Array:
+    """Error of max(a, b): that of the larger one where the other cannot reach it."""
+    apart = np.abs(a.value - b.value) > a.error + b.error
+    larger = np.where(a.value > b.value, a.error, b.error)
+    return np.where(apart, larger, np.maximum(a.error, b.error))
+
+
+_ERROR_OF: dict[Any, Callable[..., tuple[Array, float]]] = {
+    np.add: lambda _, a, b: (a.error + b.error, 1),
+    np.subtract: lambda _, a, b: (a.error + b.error, 1),
+    np.multiply: lambda _, a, b: (
+        np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error,
+        1,
+    ),
+    np.divide: lambda value, a, b: (
+        (a.error + np.abs(value) * b.error) / (np.abs(b.value) - b.error),
+        1,
+    ),
+    np.sqrt: lambda value, a: (a.error / (value + np.sqrt(np.abs(a.value - a.error))), 1),
+    np.exp: lambda value, a: (value * np.expm1(a.error), FUNCTION_ULPS),
+    np.expm1: lambda value, a: ((value + 1) * np.expm1(a.error), FUNCTION_ULPS),
+    np.log: lambda _, a: (a.error / (a.value - a.error), FUNCTION_ULPS),
+    np.log1p: lambda _, a: (a.error / (1 + a.value - a.error), FUNCTION_ULPS),
+    np.tanh: lambda value, a: (
+        np.minimum(a.error * (1 - np.maximum(np.abs(value) - a.error, 0) ** 2), a.error),
+        FUNCTION_ULPS,
+    ),
+    np.negative: lambda _, a: (a.error, 0),
+    np.absolute: lambda _, a: (a.error, 0),
+    np.maximum: lambda _, a, b: (error_of_larger(a, b), 0),
+    np.minimum: lambda _, a, b: (error_of_larger(-a, -b), 0),
+}

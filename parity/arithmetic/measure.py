@@ -1,0 +1,146 @@
+"""How far rounding may move an entry: the measured allowance and the rigorous bound.
+
+Definitions run three times over: exactly, as replicas, and with running bounds. docs/noise.md has
+the method and what it was found to be worth.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.arithmetic.bounded import Bounded
+from parity.arithmetic.rounded import SMALLEST, Luck, Rounded
+
+__all__ = ["Emission", "Expected", "Lift", "Shapes", "measure"]
+
+MULTIPLE = 3.0  # allowance over the replicas' largest deviation
+FLOAT64_SCALE = 2 * 2.0**-29  # float32's roundoff to float64's; 2 for the oracle's own rounding
+
+_TOP_BINADE = 2.0**127  # the spacing of the very largest float32 number is infinite
+
+Array = NDArray[np.float64]
+Shapes = Mapping[str, tuple[int, ...]]
+Lift = Callable[[Any], Any]
+
+
+class Emission(NamedTuple):
+    """Some values and their place.
+
+    Attributes:
+        where: index in the quantities, whose time axes lead.
+        batch: how many trailing axes of each value are time axes.
+        values: quantity to value, state axes first.
+    """
+
+    where: tuple[Any, ...]
+    batch: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the oracle computed, and how far rounding may move it.
+
+    Attributes:
+        values: quantity to exact values.
+        allowed: quantity to allowance, entry by entry; zeros for integers.
+        bound: quantity to rigorous bound; empty where a bound says nothing.
+    """
+
+    values: dict[str, NDArray[Any]]
+    allowed: dict[str, Array]
+    bound: dict[str, Array]
+
+    def narrowed(self) -> "Expected":
+        """What a float64 run is allowed at the same states."""
+        return Expected(
+            self.values,
+            {name: FLOAT64_SCALE * allowed for name, allowed in self.allowed.items()},
+            {name: FLOAT64_SCALE * bound for name, bound in self.bound.items()},
+        )
+
+
+def measure(
+    replay: Callable[[Lift], Iterable[Emission]],
+    shapes: Shapes,
+    dtype: str,
+    *,
+    rigorous: bool,
+    luck: Luck | None = None,
+) -> Expected:
+    """Replays exactly, in random replicas and, if `rigorous`, with running error bounds.
+
+    allowed = 3 × the largest deviation of the replicas from the exact oracle, entry by entry,
+    + one ULP of the value, and at least 2⁻¹²⁶. A float64 run is allowed 2·2⁻²⁹ of that.
+
+    Args:
+        replay: one of the oracle's modes, waiting for its lift.
+        shapes: shape of every quantity that the mode emits.
+        dtype: the run's dtype, float32 or float64.
+        rigorous: whether to compute the bound too; over a whole trajectory it says nothing.
+        luck: the replicas' dice; fresh ones of a fixed seed when left out.
+
+    Raises:
+        ValueError: the mode left an entry of some quantity without a value.
+    """
+    luck = luck or Luck(foreign_bits=dtype == "float64")
+    values: dict[str, NDArray[Any]] = {}
+    deviations = {name: np.zeros(shape) for name, shape in shapes.items()}
+    bounds = {name: np.zeros(shape) for name, shape in shapes.items()} if rigorous else {}
+    filled = {name: np.zeros(shape, bool) for name, shape in shapes.items()}
+    lifts: list[Lift] = [np.asarray, luck.lift, *([Bounded.lift] if rigorous else [])]
+    with np.errstate(all="ignore"):  # infinities are the comparison's business
+        for emission, lucky, bounded in _together([replay(lift) for lift in lifts]):
+            where, batch = emission.where, emission.batch
+            for name, value in emission.values.items():
+                if name not in values:
+                    integer = np.asarray(value).dtype.kind == "i"
+                    values[name] = np.zeros(shapes[name], np.int64 if integer else np.float64)
+                values[name][where] = time_first(value, batch)
+                filled[name][where] = True
+                deviation = _largest_deviation(lucky[name], value)
+                deviations[name][where] = time_first(deviation, batch)
+                if isinstance(bounded.get(name), Bounded):
+                    bounds[name][where] = time_first(bounded[name].error, batch)
+    unfilled = [name for name in shapes if not filled[name].all()]
+    if unfilled:
+        raise ValueError(f"the oracle left entries without a value: {', '.join(unfilled)}")
+    expected = Expected(
+        values={name: values[name] for name in shapes},
+        allowed={name: _allowance(deviations[name], values[name]) for name in shapes},
+        bound={name: bounds[name] for name in bounds},
+    )
+    return expected.narrowed() if dtype == "float64" else expected
+
+
+def time_first(value: Any, batch: int) -> Any:
+    """Moves the trailing time axes of a value to the front, where traces have them."""
+    array = np.asarray(value)
+    if array.ndim <= batch:
+        return array
+    return np.moveaxis(array, range(-batch, 0), range(batch))
+
+
+def _together(
+    replays: list[Iterable[Emission]],
+) -> Iterator[tuple[Emission, Mapping[str, Any], Mapping[str, Any]]]:
+    for exact, lucky, *rest in zip(*replays, strict=True):
+        yield exact, lucky.values, rest[0].values if rest else {}
+
+
+def _largest_deviation(lucky: Any, exact: Any) -> Any:
+    if not isinstance(lucky, Rounded):
+        return 0.0
+    replicas, plain = np.asarray(lucky), np.asarray(exact)[..., None]
+    return np.where(replicas == plain, 0.0, np.abs(replicas - plain)).max(-1)
+
+
+def _allowance(deviation: Array, values: NDArray[Any]) -> Array:
+    if values.dtype.kind == "i":
+        return np.zeros(values.shape)
+    ulp = np.spacing(np.minimum(np.abs(values), _TOP_BINADE).astype(np.float32))
+    allowance: Array = np.maximum(MULTIPLE * deviation + ulp, SMALLEST)
+    return allowance
