@@ -26,6 +26,8 @@ os.environ.pop("JAX_ENABLE_X64", None)
 settings.register_profile("parity", derandomize=True, deadline=None, database=None)
 settings.load_profile("parity")
 
+pytest_plugins = ["helpers_backends", "helpers_cli", "helpers_gate", "helpers_twins"]  # fixtures
+
 IMPLEMENTATIONS = ("jax", "torch")
 CLEARANCE = (
     1e-4  # of a ratio from a clip edge; float32 moves it by 1e-6, central differences by 2e-5

@@ -1,170 +1,22 @@
-"""Workers: what they say when they fail, what reaches them, and that none outlives its parent."""
+"""Workers: what they say when they fail, and what reaches them."""
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import textwrap
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers_backends import PATIENCE, PROBLEM, run, silent
 from parity import backends
-from parity.backends import TAIL, Done, Workers, draw_samples, load_trace, worker_environment
+from parity.backends import TAIL, Done, draw_samples, load_trace, worker_environment
 from parity.errors import BackendError
 from parity.problem import Problem, parse_problem
 from parity.trace import Quantity, Trace
 from parity.worker import Job, Train
-
-PATIENCE = 60.0  # seconds for what takes well below one, on a busy machine
-PROBLEM = b"""
-[dpo]
-logits = [0.2, 0.0]
-preferences = [[0, 1]]
-updates = 1
-rate = 0.4
-beta = 0.3
-"""
-
-# A backend is a module with `train`; what it returns has `save`. These need no framework.
-FAKES = {
-    "honest": """
-        import numpy as np
-        from parity.trace import Quantity, Trace
-
-        def train(problem, samples, dtype):
-            loss = Quantity("dpo/loss", ("update",), "value", np.zeros(1, dtype))
-            return Trace("honest", dtype, {"dpo/loss": loss}, problem.digest)
-    """,
-    "chatty": """
-        import os, subprocess, sys
-        import numpy as np
-        from parity.trace import Quantity, Trace
-        print("imported")
-
-        def train(problem, samples, dtype):
-            print('{"done": 0}')
-            os.write(1, b'{"failed": "no"}\\n' * 5000)  # far more than a pipe holds, 64 KiB
-            subprocess.run([sys.executable, "-c", "print('{}')"], check=True)
-            sys.stdout.flush()
-            loss = Quantity("dpo/loss", ("update",), "value", np.zeros(1, dtype))
-            return Trace("chatty", dtype, {"dpo/loss": loss}, problem.digest)
-    """,
-    "raises": """
-        import sys
-
-        def train(problem, samples, dtype):
-            for number in range(100):
-                print("line", number, file=sys.stderr)
-            raise RuntimeError("out of luck")
-    """,
-    "quits": """
-        import os
-
-        def train(problem, samples, dtype):
-            os.write(2, b"last words \\xff\\n")
-            os._exit(7)
-    """,
-    "leaves": """
-        import os
-
-        def train(problem, samples, dtype):
-            os._exit(0)
-    """,
-    "segfaults": """
-        import os, signal
-
-        def train(problem, samples, dtype):
-            os.kill(os.getpid(), signal.SIGSEGV)
-    """,
-    "needs": """
-        import no_such_framework
-    """,
-    "hangs": """
-        import os, pathlib, signal, sys, time
-
-        def train(problem, samples, dtype):
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-            sys.stderr.write("waiting\\n")
-            sys.stderr.flush()
-            pathlib.Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))
-            while True:
-                time.sleep(1)
-    """,
-    "forks": """
-        import os, pathlib, time
-
-        def train(problem, samples, dtype):
-            child = os.fork()
-            if child:
-                pathlib.Path(os.environ["PID_FILE"]).write_text(str(child))
-            while True:
-                time.sleep(1)
-    """,
-    "tells": """
-        import json, os, pathlib, sys
-        import cli, figures, numpy, parity
-
-        class Told:
-            def save(self, path):
-                told = {
-                    "environment": dict(os.environ),
-                    "path": sys.path,
-                    "files": [m.__file__ for m in (cli, figures, numpy, parity)],
-                }
-                path.write_text(json.dumps(told))
-
-        def train(problem, samples, dtype):
-            return Told()
-    """,
-    "truncates": """
-        import numpy as np
-        from parity.trace import Quantity, Trace
-
-        class Half:
-            def save(self, path):
-                loss = Quantity("dpo/loss", ("update",), "value", np.zeros(1, "float32"))
-                Trace("half", "float32", {"dpo/loss": loss}).save(path)
-                content = path.read_bytes()
-                path.write_bytes(content[: len(content) // 2])
-
-        def train(problem, samples, dtype):
-            return Half()
-
-        def draw(problem, seed):
-            return Half()
-    """,
-    "forgets": """
-        class Nothing:
-            def save(self, path):
-                pass
-
-        def train(problem, samples, dtype):
-            return Nothing()
-    """,
-}
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Makes backends of the given names available to workers."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PID_FILE", str(tmp_path / "pid"))
-
-    def make(name: str) -> str:
-        module = f"fake_{name}_backend"
-        (tmp_path / f"{module}.py").write_text(textwrap.dedent(FAKES[name]))
-        monkeypatch.setitem(backends.MODULES, name, module)
-        return name
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -172,43 +24,10 @@ def problem() -> Problem:
     return parse_problem(PROBLEM, "one-pair.toml")
 
 
-def silent(_who: str, _stage: str) -> None:
-    pass
-
-
-def run(jobs: dict[str, list[Job]], progress: Callable[..., None] = silent) -> list[Done]:
-    with Workers(jobs, "float32", PATIENCE, progress) as workers:
-        return list(workers.finished())
-
-
 def fails(jobs: dict[str, list[Job]]) -> BackendError:
     with pytest.raises(BackendError) as caught:
         run(jobs)
     return caught.value
-
-
-def gone(pid: int) -> bool:
-    """Waits until a process has ended; a zombie has."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def appears(path: Path) -> str:
-    """Waits for a file with content."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if path.exists() and path.read_text():
-            return path.read_text()
-        time.sleep(0.02)
-    raise AssertionError(f"{path} did not appear")
 
 
 def test_jobs_are_done_in_order_and_both_backends_are_heard(
@@ -263,120 +82,6 @@ def test_a_module_that_does_not_exist_is_not_installed(
     job = Train(problem, None, str(tmp_path / "trace"))
     error = fails({fake("honest"): [job], "mine": [job]})
     assert str(error) == "mine: no_such_package is not installed"
-
-
-def test_the_one_that_fails_ends_the_one_that_works(
-    fake: Callable[..., str], problem: Problem, tmp_path: Path
-) -> None:
-    job = Train(problem, None, str(tmp_path / "trace"))
-    with Workers(
-        {fake("hangs"): [job], fake("quits"): [job]}, "float32", PATIENCE, silent
-    ) as workers:
-        pid = int(appears(tmp_path / "pid"))
-        with pytest.raises(BackendError, match="quits: crashed with exit code 7"):
-            list(workers.finished())
-    assert gone(pid)
-
-
-def late(name: str, problem: Problem, folder: Path) -> tuple[BackendError, int]:
-    """Runs a backend that never answers until it has told a process id and its time is over."""
-    job = Train(problem, None, str(folder / "trace"))
-    with Workers({name: [job]}, "float32", 0.5, silent) as workers:
-        pid = int(appears(folder / "pid"))
-        with pytest.raises(BackendError) as caught:
-            list(workers.finished())
-    return caught.value, pid
-
-
-def test_a_backend_that_ignores_everything_is_ended_when_time_is_over(
-    fake: Callable[..., str], problem: Problem, tmp_path: Path
-) -> None:
-    error, pid = late(fake("hangs"), problem, tmp_path)
-    assert str(error) == "hangs: no answer within 0.5 s"
-    assert error.details == "waiting"
-    assert gone(pid)
-
-
-def test_what_a_backend_started_ends_with_it(
-    fake: Callable[..., str], problem: Problem, tmp_path: Path
-) -> None:
-    """A child that a worker forked holds its pipes, so waiting for it would take for ever."""
-    start = time.monotonic()
-    error, child = late(fake("forks"), problem, tmp_path)
-    assert str(error) == "forks: no answer within 0.5 s"
-    assert gone(child)
-    assert time.monotonic() - start < 2 * PATIENCE  # the child itself would take for ever
-
-
-def test_an_exception_of_the_parent_leaves_no_worker(
-    fake: Callable[..., str], problem: Problem, tmp_path: Path
-) -> None:
-    jobs: dict[str, list[Job]] = {fake("hangs"): [Train(problem, None, str(tmp_path / "trace"))]}
-    for error in (ValueError, KeyboardInterrupt):
-        (tmp_path / "pid").unlink(missing_ok=True)
-        workers = Workers(jobs, "float32", PATIENCE, silent)
-        with suppress(error), workers:
-            appears(tmp_path / "pid")
-            raise error
-        assert gone(int(appears(tmp_path / "pid")))
-
-
-def test_a_backend_that_cannot_start_leaves_no_other(
-    fake: Callable[..., str],
-    problem: Problem,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    started: list[Any] = []
-    popen = subprocess.Popen
-
-    def second_fails(*args: Any, **options: Any) -> Any:
-        if started:
-            raise OSError("no more processes")
-        started.append(popen(*args, **options))
-        return started[0]
-
-    monkeypatch.setattr(subprocess, "Popen", second_fails)
-    job = Train(problem, None, str(tmp_path / "trace"))
-    with pytest.raises(OSError, match="no more processes"):
-        run({fake("hangs"): [job], fake("honest"): [job]})
-    assert started[0].returncode == -signal.SIGKILL
-
-
-def test_workers_end_when_their_parent_is_killed(fake: Callable[..., str], tmp_path: Path) -> None:
-    fake("hangs")
-    parent = """
-        import sys
-        from pathlib import Path
-        from parity import backends
-        from parity.backends import Workers
-        from parity.problem import parse_problem
-        from parity.worker import Train
-
-        backends.MODULES["hangs"] = "fake_hangs_backend"
-        problem = parse_problem(Path(sys.argv[1]).read_bytes(), "one-pair.toml")
-        jobs = {"hangs": [Train(problem, None, sys.argv[2])]}
-        with Workers(jobs, "float32", 600, lambda who, stage: None) as workers:
-            list(workers.finished())
-    """
-    (tmp_path / "one-pair.toml").write_bytes(PROBLEM)
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-c",
-            textwrap.dedent(parent),
-            str(tmp_path / "one-pair.toml"),
-            str(tmp_path / "trace"),
-        ]
-    )
-    try:
-        pid = int(appears(tmp_path / "pid"))
-        assert Path(f"/proc/{pid}").exists()
-    finally:
-        process.kill()
-        process.wait()
-    assert gone(pid)
 
 
 @pytest.mark.parametrize(("name", "said"), [("truncates", "not a readable"), ("forgets", "cannot")])

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the imports of every module; no pickle; cheap to import."""
+"""Who may import whom, read from every module; no pickle; cheap to import; short test files."""
 
 import ast
 import re
@@ -217,6 +217,11 @@ def pickled(source: str) -> list[str]:
 )
 def test_pickles_are_found(source: str, found: list[str]) -> None:
     assert pickled(source) == found
+
+
+def test_no_file_of_tests_passes_400_lines() -> None:
+    lines = {path.name: read(str(path)).count("\n") for path in ROOT.glob("tests/**/*.py")}
+    assert {name: count for name, count in lines.items() if count > 400} == {}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,0 +1,39 @@
+"""Allowances and bounds of points."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from parity import noise, oracle, replay
+from parity.noise import Expected, Luck
+from parity.points import Points
+from parity.quantities import evaluated
+
+OBJECTIVES: dict[str, Callable[..., Any]] = {
+    "reward": oracle.preference,
+    "ppo": oracle.ppo,
+    "dpo": oracle.dpo,
+    "reinforce": oracle.reinforce,
+}
+
+
+def measure(points: Points, dtype: str = "float32", luck: Luck | None = None) -> Expected:
+    return noise.measure(
+        lambda lift: replay.at_points(points, lift),
+        {spec.name: shape for spec, shape in evaluated(points.objective, points.sizes).items()},
+        dtype,
+        rigorous=True,
+        luck=luck,
+    )
+
+
+def in_order(terms: np.ndarray) -> np.ndarray:
+    return terms.cumsum(-1, dtype=np.float32)[..., -1]
+
+
+def single_log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    largest = logits.max()
+    shifted = logits - largest
+    log_sum = np.log(in_order(np.exp(shifted)))
+    return shifted - log_sum, largest + log_sum
