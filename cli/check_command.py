@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import completions
-from cli.options import Format, OutputFormat, Timeout, writable
+from parity.cli import completions
+from parity.cli.options import Format, OutputFormat, Timeout, writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,8 +188,8 @@ def check(
     Exit codes: 0 match; 1 the function is at fault, in its values or otherwise; 2 it cannot be
     called as asked; 3 its process died or did not answer in time; 130 interrupted.
     """
-    from cli import peers_command, show_cases, show_check, styles
     from parity.checks import Target
+    from parity.cli import peers_command, show_cases, show_check, styles
     from parity.convention import stated
     from parity.errors import InputError
     from parity.files import write_whole
@@ -275,7 +275,7 @@ def check(
 def _checked(
     asked: "Sequence[Target | Pair]", timeout: float, *, quick: bool, quiet: bool
 ) -> "list[CheckReport | AgainstReport]":
-    from cli import progress
+    from parity.cli import progress
     from parity.config import check_each
 
     with progress.display(["oracle", "float32", "float64"], quiet=quiet) as stage:
@@ -299,7 +299,7 @@ def _config() -> "Config":
 def _configured(
     config: "Config", name: str | None, timeout: float, *, quick: bool, quiet: bool
 ) -> "list[CheckReport | AgainstReport]":
-    from cli import progress
+    from parity.cli import progress
     from parity.config import check_configured
 
     with progress.display(["oracle", "float32", "float64"], quiet=quiet) as stage:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Timeout, folder
+from parity.cli.options import Timeout, folder
 
 __all__ = ["LESSON", "PLANTED", "demo"]
 
@@ -24,7 +24,7 @@ def demo(
 
     Exit code 1 if the run does not match or the bug is not caught.
     """
-    from cli import progress, run_command, show_demo
+    from parity.cli import progress, run_command, show_demo
     from parity.faults import chosen, plant
 
     show_demo.heading(1, "one lesson in JAX and in PyTorch, both judged by a float64 oracle (10 s)")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, Framework, OutputFormat, Timeout, require_renderer, writable
+from parity.cli.options import Format, Framework, OutputFormat, Timeout, require_renderer, writable
 
 __all__ = ["faults"]
 
@@ -30,7 +30,7 @@ def faults(
 
     Exit code 1 if a bug is missed or seen at the wrong place, or a rewrite raises an alarm.
     """
-    from cli import progress, show_cases, show_faults
+    from parity.cli import progress, show_cases, show_faults
     from parity.errors import InputError
     from parity.faults import chosen, plant
     from parity.report.cases import of_faults
@@ -52,7 +52,7 @@ def faults(
         for outcome in plant(selected, frameworks, timeout, stage):
             outcomes.append(outcome)
     if figure:
-        from figures import render_faults
+        from parity.figures import render_faults
         from parity.files import write_whole
 
         write_whole(figure, render_faults(outcomes, "png" if figure.suffix == ".png" else "svg"))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Timeout, require_renderer
+from parity.cli.options import Timeout, require_renderer
 
 __all__ = ["figures"]
 
@@ -22,7 +22,7 @@ def figures(
     --check redraws every committed SVG from its JSON, byte for byte, and compares the numbers of
     a fresh run with the committed ones by allowance. Exit code 1 if anything differs.
     """
-    from figures import recorded
+    from parity.figures import recorded
 
     if not check:
         for name, path in recorded().items():
@@ -40,7 +40,7 @@ def figures(
 
 
 def _redrawn() -> list[str]:
-    from figures import recorded, redraw
+    from parity.figures import recorded, redraw
 
     messages = [(path, redraw(path)) for path in recorded().values()]
     return [f"{path}: {message}" for path, message in messages if message]
@@ -50,9 +50,9 @@ def _compared(timeout: float) -> list[str]:
     """A fresh run of every lesson that has a recorded figure, number by number."""
     import tempfile
 
-    from cli import progress
-    from figures import compare, generated_at, load, panel_allowances, recorded
-    from figures.record import record
+    from parity.cli import progress
+    from parity.figures import compare, generated_at, load, panel_allowances, recorded
+    from parity.figures.record import record
     from parity.problem import load_problem
     from parity.runs import Settings
     from parity.runs import run as run_problems

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from cli import (
+from parity.cli import (
     check_command,
     demo_command,
     faults_command,
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for line in ended.said if sys.stderr else ():
             print(line, file=sys.stderr)
         if ended.said:
-            from cli.show_cases import unjudged
+            from parity.cli.show_cases import unjudged
 
             unjudged(words, ended.said[-1].removeprefix("parity: "))
     sys.exit(_flushed(code))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Timeout
+from parity.cli.options import Timeout
 
 __all__ = ["mechanics"]
 
@@ -24,7 +24,7 @@ def mechanics(
 
     Exit code 1 if any row disagrees.
     """
-    from cli import progress, show_mechanics
+    from parity.cli import progress, show_mechanics
     from parity.errors import InputError
     from parity.mechanics import catalogue, chosen, show
 

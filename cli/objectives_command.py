@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import completions
+from parity.cli import completions
 
 if TYPE_CHECKING:
     from parity.objectives import Objective
@@ -45,7 +45,7 @@ def objectives(
     ] = PageFormat.TEXT,
 ) -> int:
     """Show what can be checked: inputs, choices, quantities, known faults, all from declarations."""
-    from cli import show_objectives, styles
+    from parity.cli import show_objectives, styles
     from parity.objectives import built_in
     from parity.report.objectives import document, markdown, page
 

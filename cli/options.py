@@ -1,7 +1,10 @@
 """Options that several commands share."""
 
+import atexit
 import math
 import os
+import shutil
+import tempfile
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,7 +100,7 @@ OutputFormat = Annotated[
 
 
 def require_renderer(instead: str) -> None:
-    """Refuses a command that draws where nothing can draw.
+    """Refuses a command that draws where nothing can draw; else it will leave no trace at home.
 
     Args:
         instead: what the user may do without.
@@ -112,3 +115,17 @@ def require_renderer(instead: str) -> None:
             "figures: matplotlib is not installed; "
             f"expected pip install 'rlhf-parity[figures]', or {instead}"
         )
+    _leave_no_list_of_fonts()
+
+
+def _leave_no_list_of_fonts() -> None:
+    """A list that matplotlib writes at home: who has none there gets none from us."""
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        kept = (caches / "matplotlib").exists() or (Path.home() / ".matplotlib").exists()
+    except RuntimeError:  # nobody's home
+        kept = False
+    if not kept and "MPLCONFIGDIR" not in os.environ:
+        place = tempfile.mkdtemp(prefix="parity-")
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        os.environ["MPLCONFIGDIR"] = place

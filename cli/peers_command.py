@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, OutputFormat, Timeout
+from parity.cli.options import Format, OutputFormat, Timeout
 
 __all__ = ["judge", "peers"]
 
@@ -55,7 +55,7 @@ def judge(
         InputError: no such library, or it has no such objective.
         BackendError: it is not installed.
     """
-    from cli import progress, show_cases, show_peers, styles
+    from parity.cli import progress, show_cases, show_peers, styles
     from parity.peers import chosen, require
     from parity.peers.checking import check_peers
 

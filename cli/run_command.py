@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, OutputFormat, Timeout, folder, require_renderer
+from parity.cli.options import Format, OutputFormat, Timeout, folder, require_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ def run(
     Exit codes: 0 match; 1 divergent, inconclusive or noisy; 2 bad usage or input; 3 a backend or
     parity itself failed; 130 interrupted.
     """
-    from cli import progress, show, show_cases, styles
+    from parity.cli import progress, show, show_cases, styles
     from parity.errors import InputError
     from parity.problem import lessons, load_problem
     from parity.report import AllowedNoise
@@ -116,9 +116,9 @@ def run(
 
 def _draw_ahead(problems: "Sequence[Problem]") -> None:
     """Imports the renderer and draws what depends on no result, while a backend is at work."""
-    import figures.gallery  # noqa: F401
-    from figures.lessons import diagram
-    from figures.mechanism import draw_mechanism
+    import parity.figures.gallery  # noqa: F401
+    from parity.figures.lessons import diagram
+    from parity.figures.mechanism import draw_mechanism
 
     for problem in problems:
         draw_mechanism(problem.name, diagram(problem), "svg")
@@ -126,8 +126,8 @@ def _draw_ahead(problems: "Sequence[Problem]") -> None:
 
 def _draw(finished: "Finished", out: Path, everything: bool, png: bool) -> None:
     """Writes the figures of every lesson that matched; says which of them cannot be drawn."""
-    from figures import drawings, encode, generated_at
-    from figures.record import record
+    from parity.figures import drawings, encode, generated_at
+    from parity.figures.record import record
     from parity.files import write_whole
 
     place = out / "figures"

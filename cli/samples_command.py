@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Framework, Timeout
+from parity.cli.options import Framework, Timeout
 
 __all__ = ["app"]
 
@@ -35,8 +35,8 @@ def draw(
     timeout: Timeout = 600.0,
 ) -> int:
     """Draw the actions of a problem: train on what the policy itself samples, and keep it."""
-    from cli import progress
     from parity.backends import draw_samples
+    from parity.cli import progress
     from parity.errors import InputError
     from parity.problem import load_problem
 
@@ -70,7 +70,7 @@ def verify(
 
     Exit code 1 names the first rollout and sample that differ.
     """
-    from cli import progress
+    from parity.cli import progress
     from parity.verify import tapes, verify_tape
 
     code = 0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from cli import styles
-from cli.styles import ratio_table
-from cli.styles import verdict as styled
+from parity.cli import styles
+from parity.cli.styles import ratio_table
+from parity.cli.styles import verdict as styled
 from parity.comparison import ORACLE, Comparison, Divergence, worst_verdict
 from parity.report import LessonReport, Report, totals
 from parity.report.words import diagnosed, ratio, short

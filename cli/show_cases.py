@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli import styles
-from cli.options import SUMMARY, Format
+from parity.cli import styles
+from parity.cli.options import SUMMARY, Format
 from parity.report.cases import Case
 
 __all__ = ["show", "unjudged"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from cli import styles
-from cli.styles import ratio_table, say
-from cli.styles import verdict as styled
+from parity.cli import styles
+from parity.cli.styles import ratio_table, say
+from parity.cli.styles import verdict as styled
 from parity.comparison import worst_verdict
 from parity.judging import CheckReport
 from parity.parting import AgainstReport

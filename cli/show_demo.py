@@ -4,11 +4,11 @@ from pathlib import Path
 
 import msgspec
 
-from cli import styles
+from parity.cli import styles
 from parity.comparison import Divergence
 from parity.faults import Outcome
-from parity.objectives.spec import Fault
 from parity.files import write_whole
+from parity.objectives.spec import Fault
 
 __all__ = ["caught", "heading", "onwards", "planted"]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from cli import styles
+from parity.cli import styles
 from parity.faults import LAYERS, Known, Outcome
 
 __all__ = ["as_json", "closing", "listing", "matrix"]

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from cli import styles
+from parity.cli import styles
 from parity.comparison import Number
 from parity.errors import InputError
 from parity.mechanics import Cell, Mechanic, Shown

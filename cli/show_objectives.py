@@ -6,7 +6,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cli import styles
+from parity.cli import styles
 from parity.report.objectives import LISTED, Page, Section, listed, words
 
 __all__ = ["listing", "page"]

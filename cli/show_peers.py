@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from cli import show_check, styles
-from cli.styles import ratio_table, say, verdict
+from parity.cli import show_check, styles
+from parity.cli.styles import ratio_table, say, verdict
 from parity.peers.checking import PeerReport, PeersReport
 from parity.report import words
 from parity.report.cases import Case

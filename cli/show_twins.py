@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from cli import styles
+from parity.cli import styles
 from parity.errors import InputError
 
 __all__ = ["Pair", "pairs", "side_by_side", "sources"]
@@ -53,7 +53,7 @@ def sources(file: str) -> tuple[list[str], list[str]]:
     """
     folders = []
     for twin in _TWINS:
-        spec = find_spec(twin)
+        spec = find_spec(f"parity.{twin}")
         assert spec is not None
         folders += [Path(place) for place in spec.submodule_search_locations or ()]
     known = sorted(path.stem for path in folders[0].glob("[!_]*.py"))

@@ -9,7 +9,7 @@ __all__ = ["main"]
 def main() -> None:
     """Runs the command line and exits with its code."""
     try:
-        from cli.main import main as run
+        from parity.cli.main import main as run
 
         run()
     except KeyboardInterrupt:

@@ -20,7 +20,7 @@ def twins(
 
     The words that differ are highlighted.
     """
-    from cli import show_twins
+    from parity.cli import show_twins
 
     show_twins.side_by_side(file, name, only_differences=diff)
     return 0

@@ -1,26 +1,27 @@
 """Recorded figures: the documents of runs that matched, and the drawing of them.
 
-`figures.record.record` makes a document; it is not exported here, where its module has that name.
+`parity.figures.record.record` makes a document; it is not exported here, where its module has
+that name.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from figures.agreement import draw_curves, draw_distances, render_agreement
-    from figures.check import compare, recorded, redraw
-    from figures.clipping import draw_counts, draw_surrogate, render_clipping
-    from figures.diagram import Diagram, GraphPanel, TablePanel
-    from figures.document import Record, encode, load
-    from figures.draw import draw_bar, draw_line, render
-    from figures.faults import draw_faults, render_faults
-    from figures.gallery import drawings
-    from figures.margins import draw_margins, render_margins
-    from figures.mechanism import draw_graph, render_mechanism
-    from figures.panels import BarPanel, LinePanel, panel_allowances
-    from figures.record import generated_at
-    from figures.style import renderer_hash
-    from figures.table import draw_table
+    from parity.figures.agreement import draw_curves, draw_distances, render_agreement
+    from parity.figures.check import compare, recorded, redraw
+    from parity.figures.clipping import draw_counts, draw_surrogate, render_clipping
+    from parity.figures.diagram import Diagram, GraphPanel, TablePanel
+    from parity.figures.document import Record, encode, load
+    from parity.figures.draw import draw_bar, draw_line, render
+    from parity.figures.faults import draw_faults, render_faults
+    from parity.figures.gallery import drawings
+    from parity.figures.margins import draw_margins, render_margins
+    from parity.figures.mechanism import draw_graph, render_mechanism
+    from parity.figures.panels import BarPanel, LinePanel, panel_allowances
+    from parity.figures.record import generated_at
+    from parity.figures.style import renderer_hash
+    from parity.figures.table import draw_table
 
 __all__ = [
     "BarPanel",

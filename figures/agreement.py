@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from figures.canvas import STEPS, Image, heading, label, paint, place
-from figures.panels import LinePanel, plan
-from figures.style import BAND, INK, NAMES, SIZES, SKETCHES
-from figures.text import few_digits
+from parity.figures.canvas import STEPS, Image, heading, label, paint, place
+from parity.figures.panels import LinePanel, plan
+from parity.figures.style import BAND, INK, NAMES, SIZES, SKETCHES
+from parity.figures.text import few_digits
 from parity.gate import Case
 
 __all__ = ["Curve", "curves", "draw_curves", "draw_distances", "render_agreement"]

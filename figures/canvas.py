@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.style import MUTED, RC, SIZES
-from figures.text import width
+from parity.figures.style import MUTED, RC, SIZES
+from parity.figures.text import width
 
 __all__ = ["STEPS", "Image", "heading", "label", "paint", "place", "shortened"]
 
@@ -23,7 +23,7 @@ def paint(build: Callable[[], Figure], image: Image, title: str, sentences: Iter
     """Builds a figure and writes it.
 
     The user's own matplotlib settings neither matter nor change. Same figure, same bytes, as long
-    as `figures.style.renderer_hash` is the same.
+    as `parity.figures.style.renderer_hash` is the same.
 
     Args:
         build: makes the figure; called under the house's settings.

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from figures.document import Record, load
-from figures.panels import Panel
-from figures.style import renderer_hash
+from parity.figures.document import Record, load
+from parity.figures.panels import Panel
+from parity.figures.style import renderer_hash
 from parity.files import read_bytes
 
 __all__ = ["compare", "recorded", "redraw"]
@@ -37,9 +37,11 @@ def redraw(path: Path) -> str | None:
         InputError: the document is broken, or a figure cannot be read.
     """
     document = load(path)
-    figures = {path.with_suffix(".svg"): "figures.draw:render"}
+    figures = {path.with_suffix(".svg"): "parity.figures.draw:render"}
     if document.diagram:
-        figures[path.with_name(f"{path.stem}-mechanism.svg")] = "figures.mechanism:render_mechanism"
+        figures[path.with_name(f"{path.stem}-mechanism.svg")] = (
+            "parity.figures.mechanism:render_mechanism"
+        )
     for figure in figures:
         if not figure.exists():
             return f"{figure.name}: missing; expected the drawing of {path.name}"

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
-from figures.canvas import Image, heading, label, paint, place
-from figures.style import BAND, COLOURS, INK, MUTED, NAMES, SIZES
-from figures.text import few_digits
+from parity.figures.canvas import Image, heading, label, paint, place
+from parity.figures.style import BAND, COLOURS, INK, MUTED, NAMES, SIZES
+from parity.figures.text import few_digits
 from parity.gate import Case
 
 __all__ = ["Clipped", "clipped", "draw_counts", "draw_surrogate", "render_clipping"]

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from figures import diagram as diagrams
-from figures.diagram import Diagram
-from figures.panels import LinePanel, Panel
 from parity.errors import InputError
+from parity.figures import diagram as diagrams
+from parity.figures.diagram import Diagram
+from parity.figures.panels import LinePanel, Panel
 from parity.files import digest, read_bytes
 from parity.validation import explain
 
@@ -85,7 +85,7 @@ class Record(_Struct, frozen=True, omit_defaults=True):
         schema_version: of this document.
         lesson_id: name of the problem.
         content_hash: see `content_hash`.
-        renderer_hash: see `figures.style.renderer_hash`.
+        renderer_hash: see `parity.figures.style.renderer_hash`.
         kind: executed: the numbers come from a run.
         generated_at: ISO 8601, UTC.
         provenance: how the numbers came about.

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.canvas import STEPS, Image, heading, label, paint
-from figures.document import Record
-from figures.panels import BarPanel, LinePanel, Panel
-from figures.style import COLOURS, MUTED, NAMES, SIZES
-from figures.text import few_digits
+from parity.figures.canvas import STEPS, Image, heading, label, paint
+from parity.figures.document import Record
+from parity.figures.panels import BarPanel, LinePanel, Panel
+from parity.figures.style import COLOURS, MUTED, NAMES, SIZES
+from parity.figures.text import few_digits
 
 __all__ = ["draw_bar", "draw_line", "render"]
 
@@ -134,8 +134,8 @@ def render(record: Record, image: Image = "svg") -> bytes:
         image: svg, or png to look at.
 
     Returns:
-        The file's content. Same record, same bytes, as long as `figures.style.renderer_hash` is
-        the same.
+        The file's content. Same record, same bytes, as long as
+        `parity.figures.style.renderer_hash` is the same.
     """
     sentences = [*chain.from_iterable(map(_sentences, record.data.panels)), _footer(record)]
     return paint(lambda: _figure(record), image, record.lesson_id, sentences)

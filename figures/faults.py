@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.canvas import Image, heading, paint, place, shortened
-from figures.style import COLOURS, INK, MUTED, NAMES, SIZES
-from figures.text import width
 from parity.faults import LAYERS, Outcome
+from parity.figures.canvas import Image, heading, paint, place, shortened
+from parity.figures.style import COLOURS, INK, MUTED, NAMES, SIZES
+from parity.figures.text import width
 
 __all__ = ["draw_faults", "render_faults"]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from figures.canvas import Image
-from figures.document import Record
-from figures.draw import render
-from figures.mechanism import render_mechanism
+from parity.figures.canvas import Image
+from parity.figures.document import Record
+from parity.figures.draw import render
+from parity.figures.mechanism import render_mechanism
 from parity.gate import Case
 
 __all__ = ["drawings"]
@@ -31,9 +31,11 @@ def drawings(
         yield f"{name}-mechanism.{image}", render_mechanism(record, image)
     if not everything:
         return
-    from figures.agreement import render_agreement  # a run that does not ask does not pay for them
-    from figures.clipping import render_clipping
-    from figures.margins import render_margins
+    from parity.figures.agreement import (
+        render_agreement,  # a run that does not ask does not pay for them
+    )
+    from parity.figures.clipping import render_clipping
+    from parity.figures.margins import render_margins
 
     yield f"{name}-agreement.{image}", render_agreement(case, image)
     yield f"{name}-margins.{image}", render_margins(case, image)

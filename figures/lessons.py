@@ -1,6 +1,6 @@
 """The diagram of every objective, in our own words."""
 
-from figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, Tone
+from parity.figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, Tone
 from parity.objectives.dpo import DPO
 from parity.objectives.ppo import PPO
 from parity.objectives.reinforce import REINFORCE

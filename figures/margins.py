@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from figures.canvas import STEPS, Image, heading, label, paint, place
-from figures.style import INK, NAMES, SIZES, SKETCHES
-from figures.text import few_digits
-from parity.gate import Case
 from parity.arithmetic.measure import Expected
+from parity.figures.canvas import STEPS, Image, heading, label, paint, place
+from parity.figures.style import INK, NAMES, SIZES, SKETCHES
+from parity.figures.text import few_digits
+from parity.gate import Case
 from parity.quantities import Declared, expected
 from parity.trace import Trace
 

@@ -7,12 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from figures.canvas import Image, heading, paint, place, shortened
-from figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, Tone
-from figures.document import Record
-from figures.style import INK, MUTED, SIZES, TONES
-from figures.table import LINE, PADDING, SIZE, draw_table, sheet, table_height, write
-from figures.text import width, wrap
+from parity.figures.canvas import Image, heading, paint, place, shortened
+from parity.figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, Tone
+from parity.figures.document import Record
+from parity.figures.style import INK, MUTED, SIZES, TONES
+from parity.figures.table import LINE, PADDING, SIZE, draw_table, sheet, table_height, write
+from parity.figures.text import width, wrap
 
 __all__ = ["border", "draw_graph", "draw_mechanism", "render_mechanism"]
 
@@ -110,8 +110,8 @@ def render_mechanism(record: Record, image: Image = "svg") -> bytes:
         image: svg, or png to look at.
 
     Returns:
-        The file's content. Same diagram, same bytes, as long as `figures.style.renderer_hash` is
-        the same.
+        The file's content. Same diagram, same bytes, as long as
+        `parity.figures.style.renderer_hash` is the same.
 
     Raises:
         ValueError: the document has no diagram.

@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from figures.document import Agreement, Data, Environment, PanelAgreement, Record, content_hash
-from figures.lessons import diagram
-from figures.panels import panel_values, panels
-from figures.style import renderer_hash
 from parity.errors import InputError
+from parity.figures.document import (
+    Agreement,
+    Data,
+    Environment,
+    PanelAgreement,
+    Record,
+    content_hash,
+)
+from parity.figures.lessons import diagram
+from parity.figures.panels import panel_values, panels
+from parity.figures.style import renderer_hash
 from parity.problem import Problem
 from parity.trace import Trace
 

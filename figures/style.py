@@ -6,7 +6,7 @@ Plain data, without matplotlib: whoever writes a record needs the renderer's has
 from importlib.metadata import version
 from typing import Any
 
-from figures.diagram import Tone
+from parity.figures.diagram import Tone
 from parity.files import digest
 
 __all__ = [

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from figures.diagram import TablePanel
-from figures.style import INK, TONES
-from figures.text import width, wrap
+from parity.figures.diagram import TablePanel
+from parity.figures.style import INK, TONES
+from parity.figures.text import width, wrap
 
 __all__ = ["LINE", "PADDING", "SIZE", "draw_table", "sheet", "table_height", "write"]
 

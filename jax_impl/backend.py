@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from jax_impl import sampling
+from parity.jax_impl import sampling
 from parity.objectives import find
 from parity.objectives.planting import planted_pieces
 from parity.points import Points

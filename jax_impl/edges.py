@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jax_impl import ppo, reward
-from jax_impl.backend import planted
+from parity.jax_impl import ppo, reward
+from parity.jax_impl.backend import planted
 
 __all__ = ["Rows", "cells", "float32_edge", "gradient", "kinks", "softplus"]
 

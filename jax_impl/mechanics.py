@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jax_impl import dpo, ppo, reinforce
-from jax_impl.backend import planted
-from jax_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
+from parity.jax_impl import dpo, ppo, reinforce
+from parity.jax_impl.backend import planted
+from parity.jax_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
 
 __all__ = ["MECHANICS", "show"]
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jax_impl.ppo import Measures, State, measure, update
+from parity.jax_impl.ppo import Measures, State, measure, update
 
 __all__ = [
     "PIECES",

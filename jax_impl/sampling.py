@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from jax_impl import ppo
+from parity.jax_impl import ppo
 
 __all__ = ["drawing", "tape"]
 

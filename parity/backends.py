@@ -36,15 +36,15 @@ __all__ = [
     "worker_environment",
 ]
 
-MODULES = {"jax": "jax_impl.backend", "torch": "torch_impl.backend"}
+MODULES = {"jax": "parity.jax_impl.backend", "torch": "parity.torch_impl.backend"}
 """Implementation to the module that implements it; its package's extra bears the same name."""
 
-MECHANIC_MODULES = {"jax": "jax_impl.mechanics", "torch": "torch_impl.mechanics"}
+MECHANIC_MODULES = {"jax": "parity.jax_impl.mechanics", "torch": "parity.torch_impl.mechanics"}
 """Implementation to the module that computes its mechanics."""
 
 CALLED = {
-    "torch": ("torch_impl.adapt", "torch_impl.backend"),
-    "jax": ("jax_impl.adapt", "jax_impl.backend"),
+    "torch": ("parity.torch_impl.adapt", "parity.torch_impl.backend"),
+    "jax": ("parity.jax_impl.adapt", "parity.jax_impl.backend"),
     "numpy": ("parity.plain", "parity.plain"),
 }
 """Framework of a user's function to the modules that adapt and evaluate it."""

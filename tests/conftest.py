@@ -46,7 +46,7 @@ def backend() -> Callable[[str], Any]:
     def of(implementation: str) -> Any:
         if implementation == "torch":
             import_module("torch").set_num_threads(1)
-        return import_module(f"{implementation}_impl.backend")
+        return import_module(f"parity.{implementation}_impl.backend")
 
     return of
 

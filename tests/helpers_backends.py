@@ -98,7 +98,8 @@ FAKES = {
     """,
     "tells": """
         import json, os, pathlib, sys
-        import cli, figures, numpy, parity
+        import numpy, parity
+        from parity import cli, figures
 
         class Told:
             def save(self, path):

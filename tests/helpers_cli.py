@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from cli.main import main
+from parity.cli.main import main
 from parity.report import Report
 
 PARITY = Path(sys.executable).with_name("parity")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from figures.document import Record
-from figures.record import record
+from parity.figures.document import Record
+from parity.figures.record import record
 from parity.problem import DPO, PPO, Problem, Reward
 from parity.quantities import expected
 from parity.trace import Quantity, Trace

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parity.noise import Expected
 
 from parity import gate, probes
 from parity.comparison import Mode, blame, first_divergence, worst_verdict
 from parity.gate import Case
-from parity.noise import Expected
 from parity.points import Points
 from parity.problem import Problem, parse_problem
 from parity.report import LessonReport
@@ -148,7 +148,7 @@ def case_of(played: Callable[..., Any]) -> Callable[..., Case]:
 
 def _weights_limited(twin: str, pieces: Any) -> Any:
     """Weights are clamped after the step."""
-    module = import_module(f"{twin}_impl.reward")
+    module = import_module(f"parity.{twin}_impl.reward")
     clamp = import_module("jax.numpy").clip if twin == "jax" else import_module("torch").clamp
 
     def update(state: Any, gradient: Any, rate: Any) -> Any:
@@ -160,7 +160,7 @@ def _weights_limited(twin: str, pieces: Any) -> Any:
 
 def _minimum_lost(twin: str, pieces: Any) -> Any:
     """-mean(clip(rho) A): the minimum with the unclipped term is gone."""
-    module = import_module(f"{twin}_impl.ppo")
+    module = import_module(f"parity.{twin}_impl.ppo")
 
     def jax_loss(
         logits: Any, old: Any, actions: Any, advantages: Any, reference: Any, beta: Any, clip: Any
@@ -193,7 +193,7 @@ def _minimum_lost(twin: str, pieces: Any) -> Any:
 
 def _reference_follows(twin: str, pieces: Any) -> Any:
     """The reference becomes the policy after each update."""
-    module = import_module(f"{twin}_impl.dpo")
+    module = import_module(f"parity.{twin}_impl.dpo")
 
     def logps(logits: Any) -> Any:
         if twin == "jax":
@@ -209,7 +209,7 @@ def _reference_follows(twin: str, pieces: Any) -> Any:
 
 def _momentum(twin: str, pieces: Any) -> Any:
     """Half of the gradient last applied is applied once more."""
-    module = import_module(f"{twin}_impl.reinforce")
+    module = import_module(f"parity.{twin}_impl.reinforce")
 
     def update(state: Any, gradient: Any, rate: Any) -> Any:
         moved = module.update(state, gradient, rate)

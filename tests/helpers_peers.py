@@ -12,7 +12,7 @@ def silent(_who: str, _stage: str) -> None:
 
 def parity(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", *words],
+        [sys.executable, "-m", "parity.cli.main", *words],
         capture_output=True,
         text=True,
         check=False,

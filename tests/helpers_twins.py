@@ -1,5 +1,7 @@
 """Twins that compute with the oracle, in a folder of their own."""
 
+from pathlib import Path
+
 import pytest
 
 # What a twin must offer, computed by the oracle and rounded once; FAKE says what goes wrong, by
@@ -102,13 +104,21 @@ def twin(name):
 @pytest.fixture(scope="session")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder for PYTHONPATH, in which the oracle stands in for both frameworks."""
-    folder = tmp_path_factory.mktemp("twins")
+    return str(with_oracle(tmp_path_factory.mktemp("twins"), "jax", "torch"))
+
+
+def with_oracle(folder: Path, *frameworks: str) -> Path:
+    """Puts parity into a folder for PYTHONPATH: links to ours, and the oracle as some twins."""
     (folder / "oracle_twin.py").write_text(ORACLE_TWIN)
-    for name in ("jax", "torch"):
-        package = folder / f"{name}_impl"
+    (folder / "parity").mkdir()
+    for name in frameworks:
+        package = folder / "parity" / f"{name}_impl"
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "backend.py").write_text(
             f"from oracle_twin import twin\ntrain, evaluate, draw = twin({name!r})\n"
         )
-    return str(folder)
+    for ours in (Path(__file__).parents[1] / "parity").iterdir():
+        if not (folder / "parity" / ours.name).exists() and ours.name != "__pycache__":
+            (folder / "parity" / ours.name).symlink_to(ours)
+    return folder

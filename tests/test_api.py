@@ -115,12 +115,12 @@ def test_what_compare_refuses(
 
 def test_check_takes_a_name_or_a_function() -> None:
     pytest.importorskip("torch")
-    from torch_impl.dpo import dpo_loss
+    from parity.torch_impl.dpo import dpo_loss
 
-    by_name = parity.check("torch_impl.dpo:dpo_loss", "dpo", quick=True)
+    by_name = parity.check("parity.torch_impl.dpo:dpo_loss", "dpo", quick=True)
     assert isinstance(by_name, CheckReport)
     assert by_name.verdict == "match"
     given = parity.check(dpo_loss, "dpo", quick=True)
-    assert (given.verdict, given.target) == ("match", "torch_impl.dpo:dpo_loss")
+    assert (given.verdict, given.target) == ("match", "parity.torch_impl.dpo:dpo_loss")
     with pytest.raises(InputError, match="expected a function at the top of a module"):
         parity.check(lambda: 0, "dpo")

@@ -173,7 +173,7 @@ def test_a_display_that_nobody_reads_does_not_stop_the_run(
     fake: Callable[..., str], problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stages are told from the threads that also hear when a job is done."""
-    from cli import progress
+    from parity.cli import progress
 
     read, write = os.pipe()
     os.close(read)

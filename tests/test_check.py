@@ -28,8 +28,8 @@ def silent(_who: str, _stage: str) -> None:
 
 def of_losses(implementation: str) -> list[Fault]:
     """The entries of the catalogue whose only replaced piece is the loss."""
-    module, honest = import_module(f"{implementation}_impl.faults"), {}
-    backend = import_module(f"{implementation}_impl.backend")
+    module, honest = import_module(f"parity.{implementation}_impl.faults"), {}
+    backend = import_module(f"parity.{implementation}_impl.backend")
     for fault in catalogue().fault:
         ours = getattr(backend.PIECES, fault.objective)
         pieces = getattr(module.FAULTS[fault.name], fault.objective)
@@ -71,20 +71,20 @@ def results(
         faults = of_losses(implementation)
         chosen = [f for f in faults if implementation == "torch" or f.name in FEW]
         path = tmp_path_factory.mktemp(implementation) / "mine.py"
-        head = f"from {implementation}_impl.faults import FAULTS\n"
+        head = f"from parity.{implementation}_impl.faults import FAULTS\n"
         path.write_text(head + "".join(function(f) for f in chosen))
         targets = [
             Target(f"{path}:{f.name.replace('-', '_')}", OBJECTIVES[f.objective]) for f in chosen
         ]
         targets += [
-            Target(f"{implementation}_impl.{module}:{module}_loss", objective)
+            Target(f"parity.{implementation}_impl.{module}:{module}_loss", objective)
             for module, objective in (
                 ("ppo", "ppo"),
                 ("dpo", "dpo"),
                 ("reinforce", "reinforce"),
             )
         ]
-        targets.append(Target(f"{implementation}_impl.reward:preference_loss", "preference"))
+        targets.append(Target(f"parity.{implementation}_impl.reward:preference_loss", "preference"))
         names = [f.name for f in chosen] + [t.target.rpartition(":")[2] for t in targets[-4:]]
         return dict(zip(names, check_all(targets, PATIENCE, silent, quick=True), strict=True))
 
@@ -169,7 +169,7 @@ def test_the_smallest_failing_input_is_a_program(
     assert "AssertionError" in ended.stderr
     lines = source.splitlines()
     at = next(n for n, text in enumerate(lines) if text.startswith("advantage_negated = runpy"))
-    lines[at] = "from torch_impl.ppo import ppo_loss as advantage_negated"
+    lines[at] = "from parity.torch_impl.ppo import ppo_loss as advantage_negated"
     program.write_text("\n".join(lines))
     subprocess.run([sys.executable, program], check=True, timeout=PATIENCE)
 
@@ -317,7 +317,7 @@ def test_numpy_functions_maps_and_adapters(tmp_path: Path) -> None:
 
 def test_training_in_step_and_trajectory_mode() -> None:
     right = check(
-        Target("torch_impl.ppo:ppo_loss", "ppo", train=True), PATIENCE, silent, quick=True
+        Target("parity.torch_impl.ppo:ppo_loss", "ppo", train=True), PATIENCE, silent, quick=True
     )
     assert right.verdict == "match", right.first
     modes = {c.mode for c in right.lessons[0].comparisons}
@@ -361,7 +361,15 @@ def test_what_cannot_be_asked_is_refused_at_once(target: Target, message: str) -
 def test_the_command_says_it_in_words_and_in_json(tmp_path: Path) -> None:
     path, repro = tmp_path / "mine.py", tmp_path / "repro.py"
     path.write_text(NUMPY)
-    command = [sys.executable, "-m", "cli.main", "check", f"{path}:wrong", "--objective", "dpo"]
+    command = [
+        sys.executable,
+        "-m",
+        "parity.cli.main",
+        "check",
+        f"{path}:wrong",
+        "--objective",
+        "dpo",
+    ]
     said = subprocess.run(
         [*command, "--quick", "--repro", repro],
         capture_output=True,

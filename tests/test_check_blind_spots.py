@@ -203,7 +203,7 @@ def test_a_twin_passes_on_the_whole_grid() -> None:
     """PyTorch's: JAX would compile every grid; test_points.py takes it there op by op."""
     names = {"ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce", "preference": "reward"}
     targets = [
-        Target(f"torch_impl.{module}:{objective}_loss", objective)
+        Target(f"parity.torch_impl.{module}:{objective}_loss", objective)
         for objective, module in names.items()
     ]
     for report in checked(targets):

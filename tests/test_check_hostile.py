@@ -299,7 +299,16 @@ def test_the_command_ends_with_the_documented_codes(tmp_path: Path) -> None:
     for name, (source, code) in codes.items():
         target = write(tmp_path, name, source)
         ended = subprocess.run(
-            [sys.executable, "-m", "cli.main", "check", target, "--objective", "dpo", "--quick"],
+            [
+                sys.executable,
+                "-m",
+                "parity.cli.main",
+                "check",
+                target,
+                "--objective",
+                "dpo",
+                "--quick",
+            ],
             capture_output=True,
             text=True,
             timeout=PATIENCE,

@@ -23,6 +23,7 @@ from helpers_cli import (
     problems_in,
     report_in,
 )
+from helpers_twins import with_oracle
 
 
 @contextmanager
@@ -135,15 +136,12 @@ def test_a_late_backend_is_exit_3(twins: str, inside: Callable[..., Ran], tmp_pa
         ),
     ],
 )
-def test_a_framework_that_fails_is_exit_3(
-    twins: str, tmp_path: Path, raised: str, reason: str
-) -> None:
+def test_a_framework_that_fails_is_exit_3(tmp_path: Path, raised: str, reason: str) -> None:
     """PyTorch's real twin, whose PyTorch is broken."""
     package = tmp_path / "broken" / "torch"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(raised)
-    for name in ("oracle_twin.py", "jax_impl"):
-        (package.parent / name).symlink_to(Path(twins, name))
+    with_oracle(package.parent, "jax")
     out = tmp_path / "out"
     old_results(out)
     ran = parity(

@@ -21,10 +21,11 @@ from parity.samples import Samples, SamplesHeader
 
 
 def test_help_loads_no_framework(tmp_path: Path) -> None:
-    heavy = ["jax", "torch", "matplotlib", "numpy", "safetensors", "jax_impl", "torch_impl"]
+    heavy = ["jax", "torch", "matplotlib", "numpy", "safetensors"]
+    heavy += ["parity.jax_impl", "parity.torch_impl"]
     program = f"""
         import json, sys
-        from cli.main import main
+        from parity.cli.main import main
         sys.argv = ["parity", *sys.argv[1:]]
         try:
             main()
@@ -233,11 +234,11 @@ def test_an_interruption_while_it_still_loads_is_one_too() -> None:
 
         class Interrupting:
             def find_spec(self, name, path=None, target=None):
-                if name == "cli.main":
+                if name == "parity.cli.main":
                     raise KeyboardInterrupt
 
         sys.meta_path.insert(0, Interrupting())
-        from cli.start import main
+        from parity.cli.start import main
 
         main()
     """

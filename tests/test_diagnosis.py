@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+import parity.torch_impl.faults
 import pytest
 
-import torch_impl.backend
-import torch_impl.faults
-import torch_impl.ppo
+import parity.torch_impl.backend
+import parity.torch_impl.ppo
 from parity import diagnosis, gate, probes
 from parity.faults import catalogue
 from parity.problem import load_problem
@@ -28,7 +28,7 @@ def lesson():
 
 def planted(lesson, pieces) -> gate.Case:
     problem, samples, trajectory, grids = lesson
-    run = torch_impl.backend.train(problem, samples, "float32", pieces)
+    run = parity.torch_impl.backend.train(problem, samples, "float32", pieces)
     return gate.Case(
         problem=problem,
         samples=samples,
@@ -38,13 +38,15 @@ def planted(lesson, pieces) -> gate.Case:
         trajectory=trajectory,
         grids=grids,
         evaluations={
-            "torch": [torch_impl.backend.evaluate(grid, "float32", pieces) for grid, _ in grids]
+            "torch": [
+                parity.torch_impl.backend.evaluate(grid, "float32", pieces) for grid, _ in grids
+            ]
         },
     )
 
 
 def test_a_known_fault_is_named(lesson):
-    case = planted(lesson, torch_impl.faults.FAULTS["old-recomputed"])
+    case = planted(lesson, parity.torch_impl.faults.FAULTS["old-recomputed"])
     report = gate.judge(case)
     found = diagnosis.diagnose(case, report.comparisons, "torch", 120, lambda *_: None)
     assert found.fault == "old-recomputed"
@@ -54,10 +56,10 @@ def test_a_known_fault_is_named(lesson):
 
 def test_an_unknown_fault_is_not_given_a_name(lesson):
     def loss(*arguments):
-        value, terms = torch_impl.ppo.ppo_loss(*arguments)
+        value, terms = parity.torch_impl.ppo.ppo_loss(*arguments)
         return 1.001 * value, terms
 
-    ours = torch_impl.backend.PIECES
+    ours = parity.torch_impl.backend.PIECES
     case = planted(lesson, ours._replace(ppo=ours.ppo._replace(loss=loss)))
     report = gate.judge(case)
     assert report.verdict == "divergent"
@@ -67,15 +69,15 @@ def test_an_unknown_fault_is_not_given_a_name(lesson):
 
 
 def test_suspects_start_where_the_implementation_parts(lesson):
-    case = planted(lesson, torch_impl.faults.FAULTS["baseline-lost"])
+    case = planted(lesson, parity.torch_impl.faults.FAULTS["baseline-lost"])
     suspects = diagnosis.suspects(gate.judge(case).comparisons, "torch")
     expected = {f.name for f in catalogue().fault if f.first == "ppo/advantages"}
     assert {fault.name for fault in suspects} == expected
 
 
 def test_an_honest_run_behaves_as_no_fault(lesson):
-    case = planted(lesson, torch_impl.backend.PIECES)
-    faulty = planted(lesson, torch_impl.faults.FAULTS["kl-sign"])
+    case = planted(lesson, parity.torch_impl.backend.PIECES)
+    faulty = planted(lesson, parity.torch_impl.faults.FAULTS["kl-sign"])
     run, probes = faulty.traces["torch"], list(faulty.evaluations["torch"])
     assert not diagnosis.behaves_as(case, "torch", run, probes)
     assert diagnosis.behaves_as(faulty, "torch", run, probes)

@@ -2,22 +2,22 @@
 
 from pathlib import Path
 
+import parity.jax_impl.faults
+import parity.torch_impl.faults
 import pytest
+from parity.probes import grid as whole_grid
 
-import jax_impl.backend
-import jax_impl.faults
 import parity.faults
-import torch_impl.backend
-import torch_impl.faults
+import parity.jax_impl.backend
+import parity.torch_impl.backend
 from parity import gate
 from parity.errors import InputError
 from parity.faults import LAYERS, Outcome, catalogue, chosen, part
-from parity.probes import grid as whole_grid
 from parity.samples import Samples
 
 TWINS = {
-    "jax": (jax_impl.backend, jax_impl.faults.FAULTS),
-    "torch": (torch_impl.backend, torch_impl.faults.FAULTS),
+    "jax": (parity.jax_impl.backend, parity.jax_impl.faults.FAULTS),
+    "torch": (parity.torch_impl.backend, parity.torch_impl.faults.FAULTS),
 }
 TAPE = Path(parity.faults.__file__).with_name("faults.safetensors")
 ENTRIES = {fault.name: fault for fault in catalogue().fault}

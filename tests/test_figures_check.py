@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from figures.check import compare, redraw
-from figures.document import encode
-from figures.draw import render
-from figures.mechanism import render_mechanism
-from figures.panels import panel_allowances
 from helpers_figures import BANDIT, PAIRS, PREFERENCES, make_record, make_trace
+from parity.figures.check import compare, redraw
+from parity.figures.document import encode
+from parity.figures.draw import render
+from parity.figures.mechanism import render_mechanism
+from parity.figures.panels import panel_allowances
 from parity.problem import Problem
 
 # --- checking ---------------------------------------------------------------------------------

@@ -12,9 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-import figures.style
-from figures.document import Record, content_hash, encode, load
-from figures.record import generated_at, record
+import parity.figures.style
 from helpers_figures import (
     BANDIT,
     EPOCH,
@@ -26,6 +24,8 @@ from helpers_figures import (
     make_trace,
 )
 from parity.errors import InputError
+from parity.figures.document import Record, content_hash, encode, load
+from parity.figures.record import generated_at, record
 from parity.problem import REINFORCE, Problem
 
 SCORE_FUNCTION = REINFORCE(
@@ -157,14 +157,14 @@ def test_content_hash_covers_data_and_diagram_and_nothing_else() -> None:
 
 
 def test_renderer_hash_covers_style_and_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes = [figures.style.renderer_hash()]
+    hashes = [parity.figures.style.renderer_hash()]
     assert hashes == [make_record(PAIRS).renderer_hash]
-    monkeypatch.setitem(figures.style.SIZES, "axes", 2.0)
-    hashes.append(figures.style.renderer_hash())
-    monkeypatch.setitem(figures.style.RC, "grid.linewidth", 1.0)
-    hashes.append(figures.style.renderer_hash())
-    monkeypatch.setattr(figures.style, "version", lambda _: "0.0")
-    hashes.append(figures.style.renderer_hash())
+    monkeypatch.setitem(parity.figures.style.SIZES, "axes", 2.0)
+    hashes.append(parity.figures.style.renderer_hash())
+    monkeypatch.setitem(parity.figures.style.RC, "grid.linewidth", 1.0)
+    hashes.append(parity.figures.style.renderer_hash())
+    monkeypatch.setattr(parity.figures.style, "version", lambda _: "0.0")
+    hashes.append(parity.figures.style.renderer_hash())
     assert len(set(hashes)) == 4
 
 

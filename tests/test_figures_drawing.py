@@ -13,10 +13,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-import figures.style
-from figures.draw import draw_bar, draw_line, render
-from figures.panels import BarPanel, LinePanel, LineSeries, Series
+import parity.figures.style
 from helpers_figures import BANDIT, PAIRS, REWARD, make_record
+from parity.figures.draw import draw_bar, draw_line, render
+from parity.figures.panels import BarPanel, LinePanel, LineSeries, Series
 from parity.problem import Problem
 
 # --- drawing ----------------------------------------------------------------------------------
@@ -85,12 +85,12 @@ def test_several_series_are_named_and_the_last_has_the_trained_colour() -> None:
     assert draw_bar(axes, make_bars("a", "b", rows=2)) is axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["row 0", "row 1"]
     colours = [to_hex(patch.get_facecolor()).upper() for patch in axes.patches]
-    assert colours == [figures.style.COLOURS[1], figures.style.COLOURS[0]]
+    assert colours == [parity.figures.style.COLOURS[1], parity.figures.style.COLOURS[0]]
     curves = tuple(LineSeries(label=label, x=(0, 1), y=(1.0, 2.0)) for label in "ab")
     axes = make_axes()
     draw_line(axes, LinePanel(xlabel="x", ylabel="y", series=curves, x=(0, 1)))
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
-    assert axes.lines[-1].get_color() == figures.style.COLOURS[0]
+    assert axes.lines[-1].get_color() == parity.figures.style.COLOURS[0]
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,20 @@ def test_nothing_is_clipped(problem: Problem) -> None:
 
 def test_importing_the_package_loads_neither_numpy_nor_matplotlib() -> None:
     code = (
-        "import sys, figures; assert not {'numpy', 'matplotlib', 'msgspec'} & sys.modules.keys();"
+        "import sys; from parity import figures;"
+        "assert not {'numpy', 'matplotlib', 'msgspec'} & sys.modules.keys();"
         "[getattr(figures, name) for name in figures.__all__];"
         "assert 'matplotlib.pyplot' not in sys.modules; import matplotlib"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     with pytest.raises(AttributeError, match="no attribute 'pie'"):
-        _ = figures.pie
+        _ = parity.figures.pie
 
 
 def test_reading_and_checking_numbers_needs_no_matplotlib() -> None:
     code = (
-        "import sys, figures; [figures.compare, figures.load, figures.recorded];"
-        "import figures.record; figures.renderer_hash(); assert 'matplotlib' not in sys.modules"
+        "import sys; from parity import figures; [figures.compare, figures.load, figures.recorded];"
+        "import parity.figures.record; figures.renderer_hash();"
+        "assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

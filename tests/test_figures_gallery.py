@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from parity.noise import Expected
 
-from cli.run_command import _draw
-from figures.agreement import curves, draw_curves, draw_distances, render_agreement
-from figures.check import redraw
-from figures.clipping import Clipped, clipped, draw_counts, draw_surrogate, render_clipping
-from figures.faults import draw_faults, render_faults
-from figures.gallery import drawings as drawings_of
-from figures.margins import FLOOR, draw_margins, margins, render_margins
-from figures.record import record
+from parity.cli.run_command import _draw
 from parity.comparison import Divergence, Entry
 from parity.faults import LAYERS, Fault, Outcome
+from parity.figures.agreement import curves, draw_curves, draw_distances, render_agreement
+from parity.figures.check import redraw
+from parity.figures.clipping import Clipped, clipped, draw_counts, draw_surrogate, render_clipping
+from parity.figures.faults import draw_faults, render_faults
+from parity.figures.gallery import drawings as drawings_of
+from parity.figures.margins import FLOOR, draw_margins, margins, render_margins
+from parity.figures.record import record
 from parity.gate import Case
-from parity.noise import Expected
 from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
 from parity.quantities import expected
 from parity.report import LessonReport
@@ -376,7 +376,7 @@ def test_all_figures_have_names_that_say_what_they_show() -> None:
 
 def extent(text: ElementTree.Element) -> tuple[float, float, float, float]:
     """Left, top, right and bottom of a text in points."""
-    from figures.text import width
+    from parity.figures.text import width
 
     style = dict(part.split(": ", 1) for part in (text.get("style") or "").split("; "))
     weight, size = ("normal", style.get("font-size", ""))

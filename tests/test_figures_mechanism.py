@@ -11,12 +11,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, misfits
-from figures.lessons import diagram
-from figures.mechanism import _figure, border, draw_graph, render_mechanism
-from figures.style import TONES
-from figures.table import draw_table
-from figures.text import width, wrap
+from parity.figures.diagram import Diagram, Edge, GraphPanel, Node, TablePanel, misfits
+from parity.figures.lessons import diagram
+from parity.figures.mechanism import _figure, border, draw_graph, render_mechanism
+from parity.figures.style import TONES
+from parity.figures.table import draw_table
+from parity.figures.text import width, wrap
 from parity.problem import DPO, PPO, REINFORCE, Problem, Reward, lessons, load_problem
 
 TOWARDS = Node(id="b", x=9.0, y=1.0, label="b", tone="data", w=1.0, h=1.0)
@@ -248,7 +248,7 @@ def test_words_around_the_picture_never_overlap(ours: Diagram, longer: int) -> N
     }
     import matplotlib
 
-    from figures.style import RC
+    from parity.figures.style import RC
 
     with matplotlib.rc_context(RC):
         figure = _figure("lesson " * longer * 3, msgspec.structs.replace(ours, **words))

@@ -1,10 +1,9 @@
-"""Who may import whom, read from every module; no pickle; cheap to import; short test files."""
+"""Who may import whom, in one name; no pickle; cheap to import; short test files."""
 
 import ast
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +11,15 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+INSIDE = ("cli", "figures", "jax_impl", "torch_impl")  # installed, and imported, under parity
+FOLDERS = ("parity", *INSIDE)
 MODULES = sorted(
     path.relative_to(ROOT).as_posix()
-    for package in PACKAGES
-    for path in (ROOT / package).rglob("*.py")
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")  # does not follow parity's links to the others
 )
+TESTS = sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("tests/**/*.py"))
+TEXTS = ["README.md", *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("docs/*.md"))]
 
 # The allow-list of each folder, beside the standard library and the folder itself (design.md).
 BOUNDARY = ("problem", "samples", "points", "quantities", "trace")  # what backends know of parity
@@ -27,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "torch_impl": {"torch", "jaxtyping"},
     "parity": {"numpy", "msgspec", "safetensors"},
     "figures": {"parity", "matplotlib", "numpy", "msgspec"},
-    "cli": {"parity", "figures", "typer", "rich", "msgspec"},
+    "cli": {"parity", "parity.figures", "typer", "rich", "msgspec"},
 }
 ALLOWED_IN_FILE = {
     f"{twin}/backend.py": {"numpy", *(f"parity.{name}" for name in BOUNDARY)}
@@ -47,7 +48,8 @@ IMPORTS_AS_TOLD = {
     "figures/check.py": "its siblings that need matplotlib",
 }
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-FRAMEWORKS = ("jax", "jaxlib", "torch", "jax_impl", "torch_impl", "rlax", "torchrl", "tensordict")
+FRAMEWORKS = ("jax", "jaxlib", "torch", "rlax", "torchrl", "tensordict")
+TWINS = ("parity.jax_impl", "parity.torch_impl")
 
 
 class Import(NamedTuple):
@@ -81,16 +83,26 @@ def _module_named_by(call: ast.Call, package: str) -> str:
     return f"{package}.?" if text.startswith("f'{__name__}.") else "?"
 
 
+def imported_as(path: str) -> str:
+    """The dotted name of a folder or module of the repository."""
+    dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"parity.{dotted}" if path.partition("/")[0] in INSIDE else dotted
+
+
 def forbidden(path: str, source: str) -> list[str]:
     """What a module imports and may not."""
     folder = path.partition("/")[0]
-    allowed = {folder, *ALLOWED[folder], *ALLOWED_IN_FILE.get(path, ())}
+    allowed = {imported_as(folder), *ALLOWED[folder], *ALLOWED_IN_FILE.get(path, ())}
     found = []
-    for line, module in imports(source, str(Path(path).parent).replace("/", ".")):
-        top = module.partition(".")[0]
+    for line, module in imports(source, imported_as(str(Path(path).parent))):
+        top, second, *_ = f"{module}.".split(".")
         standard = top in sys.stdlib_module_names and top not in PICKLES
         told = module == "?" and path in IMPORTS_AS_TOLD
-        if not (standard or told or any(f"{module}.".startswith(f"{name}.") for name in allowed)):
+        if top == "parity" and second in INSIDE:  # "parity" alone does not allow these
+            fits = f"parity.{second}" in allowed
+        else:
+            fits = any(f"{module}.".startswith(f"{name}.") for name in allowed)
+        if not (standard or told or fits):
             found.append(f"{path}:{line}: {module}")
     return found
 
@@ -99,10 +111,28 @@ def read(path: str) -> str:
     return (ROOT / path).read_text()
 
 
-def test_every_package_is_looked_at() -> None:
-    assert set(PACKAGES) == ALLOWED.keys()
-    for package in PACKAGES:
-        assert any(path.startswith(f"{package}/") for path in MODULES)
+def test_every_folder_is_looked_at_once() -> None:
+    assert set(FOLDERS) == ALLOWED.keys()
+    for folder in FOLDERS:
+        assert any(path.startswith(f"{folder}/") for path in MODULES)
+    assert len({(ROOT / path).resolve() for path in MODULES}) == len(MODULES)
+
+
+@pytest.mark.parametrize("folder", INSIDE)
+def test_every_other_folder_is_linked_into_parity(folder: str) -> None:
+    """The checkout is imported through these links; a Git without symlinks leaves text files."""
+    assert (ROOT / "parity" / folder).readlink() == Path("..", folder)
+
+
+BARE = re.compile(rf"^\s*(?:from|import) +(?:{'|'.join(INSIDE)})\b.*", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in [*MODULES, *TESTS, *TEXTS] if path != "tests/test_house.py"]
+)
+def test_nothing_imports_a_bare_name(path: str) -> None:
+    """Nor does a program that a test or a document spells out."""
+    assert BARE.findall(read(path)) == []
 
 
 @pytest.mark.parametrize("path", MODULES)
@@ -115,10 +145,16 @@ def test_imports_are_on_the_allow_list(path: str) -> None:
     [
         ("parity/gate.py", "import torch", "torch"),
         ("parity/gate.py", "from jax import numpy", "jax.numpy"),
-        ("parity/gate.py", "def f():\n    if True:\n        import jax_impl.ppo", "jax_impl.ppo"),
-        ("parity/gate.py", "from torch_impl.backend import train", "torch_impl.backend.train"),
+        (
+            "parity/gate.py",
+            "def f():\n    if True:\n        import parity.jax_impl",
+            "parity.jax_impl",
+        ),
+        ("parity/gate.py", "from parity.torch_impl.ppo import a", "parity.torch_impl.ppo.a"),
+        ("parity/gate.py", "from parity import jax_impl", "parity.jax_impl"),
+        ("parity/gate.py", "from . import figures", "parity.figures"),
         ("parity/gate.py", "import figures", "figures"),
-        ("parity/report/text.py", "from cli.main import main", "cli.main.main"),
+        ("parity/report/text.py", "from parity.cli.main import main", "parity.cli.main.main"),
         ("parity/gate.py", "import importlib\nimportlib.import_module('jax')", "jax"),
         ("parity/gate.py", "__import__('matplotlib')", "matplotlib"),
         ("parity/gate.py", "from importlib import import_module as f; import_module(x)", "?"),
@@ -131,14 +167,18 @@ def test_imports_are_on_the_allow_list(path: str) -> None:
         ("jax_impl/ppo.py", "from parity import oracle", "parity.oracle"),
         ("jax_impl/backend.py", "from parity import oracle", "parity.oracle"),
         ("jax_impl/backend.py", "from parity.noise import measure", "parity.noise.measure"),
-        ("jax_impl/backend.py", "import torch_impl.backend", "torch_impl.backend"),
-        ("torch_impl/ppo.py", "from jax_impl.ppo import Terms", "jax_impl.ppo.Terms"),
+        ("jax_impl/backend.py", "import parity.torch_impl.backend", "parity.torch_impl.backend"),
+        ("jax_impl/ppo.py", "from jax_impl.reward import State", "jax_impl.reward.State"),
+        ("torch_impl/ppo.py", "from parity.jax_impl.ppo import a", "parity.jax_impl.ppo.a"),
+        ("torch_impl/ppo.py", "from ..jax_impl.ppo import a", "parity.jax_impl.ppo.a"),
         ("torch_impl/ppo.py", "import jax", "jax"),
         ("figures/draw.py", "import torch", "torch"),
-        ("figures/draw.py", "import cli.show", "cli.show"),
-        ("figures/draw.py", "import jax_impl", "jax_impl"),
-        ("cli/main.py", "import torch_impl.ppo", "torch_impl.ppo"),
-        ("parity/report/text.py", "from ..oracle import kl\nfrom ...cli import x", "cli.x"),
+        ("figures/draw.py", "import parity.cli.show", "parity.cli.show"),
+        ("figures/draw.py", "from parity import cli", "parity.cli"),
+        ("figures/draw.py", "import parity.jax_impl", "parity.jax_impl"),
+        ("cli/main.py", "import parity.torch_impl.ppo", "parity.torch_impl.ppo"),
+        ("cli/main.py", "from cli import show", "cli.show"),
+        ("parity/report/text.py", "from ..oracle import kl\nfrom ..cli import x", "parity.cli.x"),
     ],
 )
 def test_the_allow_list_catches(path: str, source: str, module: str) -> None:
@@ -159,8 +199,12 @@ def test_the_allow_list_catches(path: str, source: str, module: str) -> None:
             "jax_impl/backend.py",
             "from parity.problem import Problem\nimport numpy as np\nimport jax",
         ),
+        ("jax_impl/ppo.py", "from parity.jax_impl import reward\nfrom . import policy"),
         ("figures/draw.py", "import matplotlib.figure\nfrom parity.trace import Trace"),
-        ("cli/main.py", "import typer\nfrom figures import draw\nfrom parity import gate"),
+        (
+            "cli/main.py",
+            "import typer\nfrom parity.figures import draw\nfrom parity import cli, gate",
+        ),
     ],
 )
 def test_the_allow_list_lets_pass(path: str, source: str) -> None:
@@ -174,15 +218,12 @@ def test_twins_are_named_in_two_places_only(path: str) -> None:
         for node in ast.walk(ast.parse(read(path)))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and re.match(r"(jax|torch)_impl\b", node.value)
+        and re.match(r"(parity\.)?(jax|torch)_impl\b", node.value)
     ]
     assert not named or path in NAMES_TWINS
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*MODULES, *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("tests/**/*.py"))],
-)
+@pytest.mark.parametrize("path", [*MODULES, *TESTS])
 def test_nothing_is_pickled(path: str) -> None:
     assert pickled(read(path)) == []
 
@@ -224,15 +265,15 @@ def test_no_file_of_tests_passes_400_lines() -> None:
     assert {name: count for name, count in lines.items() if count > 400} == {}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_package_is_typed(package: str) -> None:
-    assert (ROOT / package / "__init__.py").is_file()
-    assert (ROOT / package / "py.typed").is_file()
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_is_a_typed_package(folder: str) -> None:
+    assert (ROOT / folder / "__init__.py").is_file()
+    assert (ROOT / folder / "py.typed").is_file()
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Top-level modules in a fresh process after a statement."""
-    program = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    """All modules in a fresh process after a statement."""
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
     command = [sys.executable, "-c", program]
     return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
 
@@ -243,14 +284,13 @@ def test_importing_parity_is_cheap() -> None:
 
 def test_all_of_parity_loads_no_framework() -> None:
     names = [
-        path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for path in MODULES
-        if path.startswith("parity/") and path not in ADAPTERS
+        imported_as(path) for path in MODULES if path.startswith("parity/") and path not in ADAPTERS
     ]
     loaded = loaded_by("\n".join(f"import {name}" for name in names))
     assert {"parity", "numpy", "msgspec", "safetensors"} <= loaded
-    assert not loaded & {*FRAMEWORKS, "jaxtyping", "matplotlib", "figures", "cli", "typer"}
+    assert not loaded & {*FRAMEWORKS, *TWINS, "jaxtyping", "matplotlib", "typer"}
+    assert not loaded & {"parity.figures", "parity.cli"}
 
 
 def test_the_command_line_loads_neither_frameworks_nor_matplotlib() -> None:
-    assert not loaded_by("import cli.main") & {*FRAMEWORKS, "matplotlib"}
+    assert not loaded_by("import parity.cli.main") & {*FRAMEWORKS, *TWINS, "matplotlib"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parity.closed_forms import FORMS
 
-from cli.main import main
 from helpers_mechanics import FRAMEWORKS, NAMES, ROOT
 from parity import mechanics
-from parity.closed_forms import FORMS
+from parity.cli.main import main
 from parity.errors import BackendError, InputError
 from parity.files import write_arrays
 from parity.mechanics import Mechanic, Row, Shown

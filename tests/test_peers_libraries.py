@@ -63,7 +63,7 @@ def computed(program: str, framework: str, **given: Any) -> Any:
         import numpy as np
         from importlib import import_module
         given = {{name: np.asarray(value) for name, value in json.loads(sys.argv[1]).items()}}
-        adapt = import_module("{framework}_impl.adapt")
+        adapt = import_module("parity.{framework}_impl.adapt")
         if "{framework}" == "jax":
             import_module("jax").config.update("jax_enable_x64", True)
 

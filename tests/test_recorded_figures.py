@@ -2,7 +2,7 @@
 
 import pytest
 
-from figures import load, recorded, redraw
+from parity.figures import load, recorded, redraw
 from parity.problem import lessons
 
 

@@ -205,7 +205,7 @@ def attached(implementation: str) -> Callable[..., Any]:
         def freeze(value: Any) -> Any:
             return value.detach()
 
-    terms = import_module(f"{implementation}_impl.reinforce").Terms
+    terms = import_module(f"parity.{implementation}_impl.reinforce").Terms
 
     def loss(logits: Any, actions: Any, advantages: Any, reference: Any, beta: Any) -> Any:
         logps = log_softmax(logits)
@@ -229,7 +229,7 @@ def test_a_baseline_that_is_not_detached_is_caught(
     traces = {name: trace_of(LESSON, name) for name in ("jax", "torch")}
     evaluations = {name: evaluate(name, core()) for name in traces}
     faulty = backend(implementation)
-    honest = import_module(f"{implementation}_impl.reinforce").PIECES
+    honest = import_module(f"parity.{implementation}_impl.reinforce").PIECES
     pieces = faulty.PIECES._replace(reinforce=honest._replace(loss=attached(implementation)))
     traces[implementation] = faulty.train(problems[LESSON], tapes[LESSON], "float32", pieces)
     evaluations[implementation] = faulty.evaluate(core(), "float32", pieces)

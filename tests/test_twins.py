@@ -200,7 +200,7 @@ def test_translation_hides_no_difference(jax: str, torch: str) -> None:
 @pytest.mark.parametrize("twin", TWINS)
 def test_annotations_are_enforced_while_testing(twin: str) -> None:
     """pyproject.toml has jaxtyping check both twins with beartype; a wrong shape must not pass."""
-    module = import_module(f"{twin}.dpo")
+    module = import_module(f"parity.{twin}.dpo")
     zeros = import_module("jax.numpy" if twin == "jax_impl" else "torch").zeros
     index = zeros(2, dtype=int)
     loss, margins = module.dpo_loss(zeros(3), zeros(3), index, index, zeros(()))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from cli.show_twins import pairs, sources
+from parity.cli.main import main
+from parity.cli.show_twins import pairs, sources
 
 ROOT = Path(__file__).parents[1]
 FILES = ("reward", "ppo", "dpo", "reinforce", "mechanics")
@@ -96,11 +96,11 @@ def test_an_unknown_file_is_one_line_that_lists_the_known(
 def test_neither_framework_nor_twin_is_imported() -> None:
     script = """
 import sys
-from cli.main import main
+from parity.cli.main import main
 try:
     main(["twins", "ppo"])
 finally:
-    loaded = {"jax", "torch", "numpy", "jax_impl", "torch_impl"} & set(sys.modules)
+    loaded = {"jax", "torch", "numpy", "parity.jax_impl", "parity.torch_impl"} & set(sys.modules)
     print(sorted(loaded), file=sys.stderr)
 """
     ended = subprocess.run(

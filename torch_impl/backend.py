@@ -16,8 +16,8 @@ from parity.objectives.planting import planted_pieces
 from parity.points import Points
 from parity.problem import Problem
 from parity.samples import Samples
+from parity.torch_impl import sampling
 from parity.trace import Trace, quantities_from
-from torch_impl import sampling
 
 __all__ = [
     "IMPLEMENTATION",

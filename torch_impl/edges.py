@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torch_impl import ppo, reward
-from torch_impl.backend import planted
+from parity.torch_impl import ppo, reward
+from parity.torch_impl.backend import planted
 
 __all__ = ["Rows", "cells", "float32_edge", "gradient", "kinks", "softplus"]
 

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torch_impl import dpo, ppo, reinforce
-from torch_impl.backend import planted
-from torch_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
+from parity.torch_impl import dpo, ppo, reinforce
+from parity.torch_impl.backend import planted
+from parity.torch_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
 
 __all__ = ["MECHANICS", "show"]
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torch_impl.ppo import Measures, State, measure, update
+from parity.torch_impl.ppo import Measures, State, measure, update
 
 __all__ = [
     "PIECES",

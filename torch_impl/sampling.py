@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from torch_impl import ppo
+from parity.torch_impl import ppo
 
 __all__ = ["drawing", "tape"]
 

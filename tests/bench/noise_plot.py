@@ -6,8 +6,8 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.canvas import paint, place
-from figures.style import COLOURS, INK, MUTED
+from parity.figures.canvas import paint, place
+from parity.figures.style import COLOURS, INK, MUTED
 
 __all__ = ["draw"]
 

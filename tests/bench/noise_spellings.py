@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-import jax_impl.backend
-import jax_impl.ppo
-import torch_impl.backend
-import torch_impl.ppo
+import parity.jax_impl.backend
+import parity.jax_impl.ppo
+import parity.torch_impl.backend
+import parity.torch_impl.ppo
 from parity.points import Points
 
 __all__ = ["SPELLINGS"]
@@ -35,7 +35,7 @@ def _jax_loss(pick: Any) -> Any:
         clipped = jnp.clip(ratios, 1 - clip, 1 + clip)
         surrogate = jnp.mean(jnp.minimum(ratios * advantages, clipped * advantages))
         penalty = jnp.sum(jnp.exp(logps) * (logps - reference))
-        return -surrogate + beta * penalty, jax_impl.ppo.Terms(ratios, surrogate, penalty)
+        return -surrogate + beta * penalty, parity.jax_impl.ppo.Terms(ratios, surrogate, penalty)
 
     return loss
 
@@ -50,7 +50,7 @@ def _torch_loss(pick: Any) -> Any:
         clipped = torch.clamp(ratios, 1 - clip, 1 + clip)
         surrogate = torch.mean(torch.minimum(ratios * advantages, clipped * advantages))
         penalty = torch.sum(torch.exp(logps) * (logps - reference))
-        return -surrogate + beta * penalty, torch_impl.ppo.Terms(ratios, surrogate, penalty)
+        return -surrogate + beta * penalty, parity.torch_impl.ppo.Terms(ratios, surrogate, penalty)
 
     return loss
 
@@ -102,7 +102,7 @@ def functions() -> dict[str, dict[str, float]]:
 def main() -> None:
     torch.set_num_threads(1)
     Path(sys.argv[1], "functions.json").write_text(json.dumps(functions()))
-    backends = {"jax": jax_impl.backend, "torch": torch_impl.backend}
+    backends = {"jax": parity.jax_impl.backend, "torch": parity.torch_impl.backend}
     for file in sorted(Path(sys.argv[1]).glob("*.points")):
         points = Points.load(file)
         for number, losses in enumerate(SPELLINGS.values()):

@@ -89,7 +89,7 @@ def warm(repeats: int) -> tuple[list[float], list[float]]:
     import jax
     import jax.numpy as jnp
 
-    from jax_impl import ppo
+    from parity.jax_impl import ppo
     from parity.problem import load_problem
     from parity.samples import Samples
 
