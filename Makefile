@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.locked
 
-.PHONY: setup run test lint types bench clean
+.PHONY: setup run test lint types docs bench clean
 
 setup: $(STAMP)
 
@@ -27,6 +27,9 @@ types: setup
 
 test: lint types
 	$(BIN)/python -m pytest --numprocesses 2
+
+docs: setup
+	$(BIN)/parity objectives --format markdown > docs/objectives.tmp && mv docs/objectives.tmp docs/objectives.md
 
 bench: setup
 	$(BIN)/python tests/bench/run_speed.py

@@ -67,7 +67,7 @@ def _meant(ctx: typer.Context, args: list[str]) -> "Iterable[Objective]":
     from parity.objectives import built_in, find
 
     named = ctx.params.get("objective")
-    for word, after in zip(args, [*args[1:], ""], strict=True):
+    for word, after in zip(args, [*args[1:], ""], strict=False):
         if word == "--objective" and after:
             named = after
         elif word.startswith("--objective="):

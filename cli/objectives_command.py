@@ -44,10 +44,11 @@ def objectives(
         PageFormat, typer.Option("--format", help="What is printed.")
     ] = PageFormat.TEXT,
 ) -> int:
-    """Show what can be checked: inputs, choices, quantities, known faults, all from declarations."""
+    """Show what can be checked: inputs, choices, quantities, known faults, as they are declared."""
     from parity.cli import show_objectives, styles
     from parity.objectives import built_in
-    from parity.report.objectives import document, markdown, page
+    from parity.report.objectives import document
+    from parity.report.pages import markdown, page
 
     if name is None:
         every = [document(each) for each in built_in().values()]

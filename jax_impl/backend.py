@@ -14,6 +14,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from parity.jax_impl import sampling
+from parity.jax_impl.derivative import differentiate
 from parity.objectives import find
 from parity.objectives.planting import planted_pieces
 from parity.points import Points
@@ -213,15 +214,10 @@ def _compiled(loss: Loss, objective: str) -> Any:
 
 def _evaluated(loss: Loss, objective: Any) -> Callable[..., dict[str, Array]]:
     """Value, terms and gradients of a loss at one state."""
-    places = tuple(list(objective.axes).index(of) for of in objective.gradients.values())
-
-    def parted(*inputs: Array) -> tuple[Array, Any]:
-        result = loss(*inputs)
-        return result if isinstance(result, tuple) else (result, ())
+    places = [list(objective.axes).index(of) for of in objective.gradients.values()]
 
     def at(*inputs: Array) -> dict[str, Array]:
-        derive = jax.value_and_grad(parted, argnums=places, has_aux=True)
-        (value, terms), gradients = derive(*inputs)
+        value, terms, gradients = differentiate(loss, inputs, places)
         named = terms._asdict() if hasattr(terms, "_asdict") else {}
         return {**named, "loss": value, **dict(zip(objective.gradients, gradients, strict=True))}
 

@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from parity.jax_impl.derivative import differentiate
+
 __all__ = [
+    "DERIVED",
     "PIECES",
-    "Gradients",
     "History",
     "Pieces",
     "State",
     "Terms",
-    "differentiate",
     "dpo_loss",
     "train",
     "update",
@@ -34,13 +35,6 @@ class Terms(NamedTuple):
     """The parts of the loss."""
 
     margins: Float[Array, "pair"]
-
-
-class Gradients(NamedTuple):
-    """Derivatives of the loss: in the policy, and in the reference, which must be frozen."""
-
-    logits: Float[Array, "action"]
-    reference: Float[Array, "action"]
 
 
 class History(NamedTuple):
@@ -107,33 +101,7 @@ def update(state: State, gradient: Float[Array, "action"], rate: Float[Array, ""
 
 
 PIECES = Pieces(dpo_loss, update)
-
-
-def differentiate(
-    loss: Callable[..., tuple[Float[Array, ""], Terms]],
-    logits: Float[Array, "action"],
-    reference: Float[Array, "action"],
-    chosen: Int[Array, "pair"],
-    rejected: Int[Array, "pair"],
-    beta: Float[Array, ""],
-) -> tuple[Float[Array, ""], Terms, Gradients]:
-    """Value, parts and gradients of a DPO loss.
-
-    Args:
-        loss: a function like `dpo_loss`.
-        logits: current policy.
-        reference: log-probs of the reference policy.
-        chosen: preferred action of each pair.
-        rejected: other action of each pair.
-        beta: scale of the margin.
-
-    Returns:
-        The loss, its parts, and its gradients in logits and reference.
-    """
-    (value, terms), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
-        logits, reference, chosen, rejected, beta
-    )
-    return value, terms, Gradients(*gradients)
+DERIVED = (0, 1)  # logits, reference
 
 
 @partial(jax.jit, static_argnames=("updates", "pieces"))
@@ -166,11 +134,18 @@ def train(
 
     def step(before: State, _: None) -> tuple[State, History]:
         loss, terms, gradients = differentiate(
-            pieces.loss, before.logits, before.reference, chosen, rejected, beta
+            pieces.loss, (before.logits, before.reference, chosen, rejected, beta), DERIVED
         )
-        state = pieces.update(before, gradients.logits, rate)
-        return state, History(
-            before.reference, *terms, loss, state.gradient, gradients.reference, state.logits
+        state = pieces.update(before, gradients[0], rate)
+        return state, History._make(
+            (
+                before.reference,
+                *terms,
+                loss,
+                state.gradient,
+                gradients[1],
+                state.logits,
+            )
         )
 
     reference = jax.nn.log_softmax(reference_logits)

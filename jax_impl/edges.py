@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from parity.jax_impl import ppo, reward
 from parity.jax_impl.backend import planted
+from parity.jax_impl.derivative import differentiate
 
 __all__ = ["Rows", "cells", "float32_edge", "gradient", "kinks", "softplus"]
 
@@ -53,11 +54,10 @@ def cells(
     reference = jax.nn.log_softmax(logits)
 
     def cell(old: Array, action: Array, advantage: Array) -> tuple[Array, Array]:
-        batch = ppo.Batch(action[None], old[None], advantage[None])
-        _, parts, gradients = ppo.differentiate(
-            loss, logits, batch, reference, jnp.zeros_like(clip), clip
-        )
-        return parts.surrogate, -gradients.logits[action]
+        sample = (old[None], action[None], advantage[None])
+        given = (logits, *sample, reference, jnp.zeros_like(clip), clip)
+        _, parts, gradients = differentiate(loss, given, ppo.DERIVED)
+        return parts.surrogate, -gradients[0][action]
 
     terms, pushes = jax.vmap(cell)(old_logps, actions, advantages)
     return terms, pushes

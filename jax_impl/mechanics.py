@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from parity.jax_impl import dpo, ppo, reinforce
 from parity.jax_impl.backend import planted
+from parity.jax_impl.derivative import differentiate
 from parity.jax_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
 
 __all__ = ["MECHANICS", "show"]
@@ -65,10 +66,9 @@ def _baseline(
 
     def step(action: Array, constant: Array) -> Array:
         batch = reinforce.Batch(action[None], (scores[action] - constant)[None])
-        _, _, gradients = reinforce.differentiate(
-            reinforce.reinforce_loss, logits, batch, reference, jnp.zeros_like(expected)
-        )
-        return -gradients.logits
+        given = (logits, *batch, reference, jnp.zeros_like(expected))
+        gradient: Array = differentiate(reinforce.reinforce_loss, given, reinforce.DERIVED)[2][0]
+        return -gradient
 
     estimates, spreads = [], []
     for constant in [*constants, expected]:
@@ -93,18 +93,19 @@ def _detached(
     beta: Float[Array, ""],
     clip: Float[Array, ""],
 ) -> Rows:
-    batch = ppo.Batch(actions, jnp.log(old), advantages)
     reference = jax.nn.log_softmax(reference_logits)
 
-    def of(loss: Callable[..., Any]) -> ppo.Gradients:
-        return ppo.differentiate(loss, logits, batch, reference, beta, clip)[2]
+    given = (logits, jnp.log(old), actions, advantages, reference, beta, clip)
+
+    def of(loss: Callable[..., Any]) -> Any:
+        return differentiate(loss, given, ppo.DERIVED)[2]
 
     policy, *frozen = of(ppo.ppo_loss)
     return {
         "frozen": jnp.stack([jnp.max(jnp.abs(gradient)) for gradient in frozen]),
         "policy": policy,
-        "old": of(planted("ppo", "old-not-detached").loss).old_logps,
-        "advantages": of(planted("ppo", "advantage-not-detached").loss).advantages,
+        "old": of(planted("ppo", "old-not-detached").loss)[1],
+        "advantages": of(planted("ppo", "advantage-not-detached").loss)[2],
     }
 
 
@@ -215,14 +216,13 @@ def _reinforce(
 ) -> Rows:
     reference = jax.nn.log_softmax(reference_logits)
     batch = reinforce.collect(actions, _policy(logits, reference, scores))
-    _, _, gradients = reinforce.differentiate(
-        reinforce.reinforce_loss, logits, batch, reference, beta
-    )
+    given = (logits, *batch, reference, beta)
+    _, _, gradients = differentiate(reinforce.reinforce_loss, given, reinforce.DERIVED)
     rewards, kls = run["reinforce/expected_reward"], run["reinforce/reference_kl"]
     best = jnp.exp(jax.nn.log_softmax(reference + scores / beta))
     return {
         "advantages": batch.advantages,
-        "gradient": gradients.logits,
+        "gradient": gradients[0],
         "rewards": jnp.stack([rewards[0], rewards[-1]]),
         "kls": jnp.stack([kls[0], kls[-1]]),
         "favourite": jnp.stack([run["reinforce/probabilities"][0], best[0]]),

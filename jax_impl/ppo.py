@@ -8,17 +8,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from parity.jax_impl.derivative import differentiate
+
 __all__ = [
+    "DERIVED",
     "PIECES",
     "Batch",
-    "Gradients",
     "History",
     "Measures",
     "Pieces",
     "State",
     "Terms",
     "collect",
-    "differentiate",
     "measure",
     "ppo_loss",
     "train",
@@ -49,15 +50,6 @@ class Terms(NamedTuple):
     ratios: Float[Array, "sample"]
     surrogate: Float[Array, ""]
     kl_penalty: Float[Array, ""]
-
-
-class Gradients(NamedTuple):
-    """Derivatives of the loss: in the policy, and in the inputs that must be frozen."""
-
-    logits: Float[Array, "action"]
-    old_logps: Float[Array, "sample"]
-    advantages: Float[Array, "sample"]
-    reference: Float[Array, "action"]
 
 
 class History(NamedTuple):
@@ -182,33 +174,7 @@ def measure(state: State) -> Measures:
 
 
 PIECES = Pieces(ppo_loss, collect, update)
-
-
-def differentiate(
-    loss: Callable[..., tuple[Float[Array, ""], Terms]],
-    logits: Float[Array, "action"],
-    batch: Batch,
-    reference: Float[Array, "action"],
-    beta: Float[Array, ""],
-    clip: Float[Array, ""],
-) -> tuple[Float[Array, ""], Terms, Gradients]:
-    """Value, parts and gradients of a PPO loss.
-
-    Args:
-        loss: a function like `ppo_loss`.
-        logits: current policy.
-        batch: the rollout.
-        reference: log-probs of the reference policy.
-        beta: weight of the KL.
-        clip: half-width of the ratio interval.
-
-    Returns:
-        The loss, its parts, and its gradients in logits, old log-probs, advantages, reference.
-    """
-    (value, terms), gradients = jax.value_and_grad(loss, argnums=(0, 1, 3, 4), has_aux=True)(
-        logits, batch.old_logps, batch.actions, batch.advantages, reference, beta, clip
-    )
-    return value, terms, Gradients(*gradients)
+DERIVED = (0, 1, 3, 4)  # logits, old log-probs, advantages, reference
 
 
 @partial(jax.jit, static_argnames=("epochs", "pieces"))
@@ -245,19 +211,31 @@ def train(
     def epoch(carry: tuple[State, Batch], _: None) -> tuple[tuple[State, Batch], History]:
         before, batch = carry
         loss, terms, gradients = differentiate(
-            pieces.loss, before.logits, batch, before.reference, beta, clip
+            pieces.loss,
+            (
+                before.logits,
+                batch.old_logps,
+                batch.actions,
+                batch.advantages,
+                before.reference,
+                beta,
+                clip,
+            ),
+            DERIVED,
         )
-        state = pieces.update(before, gradients.logits, rate)
-        return (state, batch), History(
-            before.reference,
-            before.scores,
-            batch.old_logps,
-            batch.advantages,
-            *terms,
-            loss,
-            state.gradient,
-            *gradients[1:],
-            state.logits,
+        state = pieces.update(before, gradients[0], rate)
+        return (state, batch), History._make(
+            (
+                before.reference,
+                before.scores,
+                batch.old_logps,
+                batch.advantages,
+                *terms,
+                loss,
+                state.gradient,
+                *gradients[1:],
+                state.logits,
+            )
         )
 
     def rollout(state: State, entry: Any) -> tuple[State, Any]:

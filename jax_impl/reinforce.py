@@ -8,19 +8,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from parity.jax_impl.derivative import differentiate
 from parity.jax_impl.ppo import Measures, State, measure, update
 
 __all__ = [
+    "DERIVED",
     "PIECES",
     "Batch",
-    "Gradients",
     "History",
     "Measures",
     "Pieces",
     "State",
     "Terms",
     "collect",
-    "differentiate",
     "measure",
     "reinforce_loss",
     "train",
@@ -41,14 +41,6 @@ class Terms(NamedTuple):
     logps: Float[Array, "sample"]
     surrogate: Float[Array, ""]
     kl_penalty: Float[Array, ""]
-
-
-class Gradients(NamedTuple):
-    """Derivatives of the loss: in the policy, and in the inputs that must be frozen."""
-
-    logits: Float[Array, "action"]
-    advantages: Float[Array, "sample"]
-    reference: Float[Array, "action"]
 
 
 class History(NamedTuple):
@@ -132,31 +124,7 @@ def collect(actions: Int[Array, "sample"], state: State) -> Batch:
 
 
 PIECES = Pieces(reinforce_loss, collect, update)
-
-
-def differentiate(
-    loss: Callable[..., tuple[Float[Array, ""], Terms]],
-    logits: Float[Array, "action"],
-    batch: Batch,
-    reference: Float[Array, "action"],
-    beta: Float[Array, ""],
-) -> tuple[Float[Array, ""], Terms, Gradients]:
-    """Value, parts and gradients of a score-function loss.
-
-    Args:
-        loss: a function like `reinforce_loss`.
-        logits: current policy.
-        batch: the rollout.
-        reference: log-probs of the reference policy.
-        beta: weight of the KL.
-
-    Returns:
-        The loss, its parts, and its gradients in logits, advantages, reference.
-    """
-    (value, terms), gradients = jax.value_and_grad(loss, argnums=(0, 2, 3), has_aux=True)(
-        logits, batch.actions, batch.advantages, reference, beta
-    )
-    return value, terms, Gradients(*gradients)
+DERIVED = (0, 2, 3)  # logits, advantages, reference
 
 
 @partial(jax.jit, static_argnames=("pieces",))
@@ -188,18 +156,20 @@ def train(
     def rollout(before: State, entry: Any) -> tuple[State, tuple[History, Measures]]:
         batch = pieces.collect(entry, before)
         loss, terms, gradients = differentiate(
-            pieces.loss, before.logits, batch, before.reference, beta
+            pieces.loss, (before.logits, *batch, before.reference, beta), DERIVED
         )
-        state = pieces.update(before, gradients.logits, rate)
-        row = History(
-            before.reference,
-            before.scores,
-            *batch,
-            *terms,
-            loss,
-            state.gradient,
-            *gradients[1:],
-            state.logits,
+        state = pieces.update(before, gradients[0], rate)
+        row = History._make(
+            (
+                before.reference,
+                before.scores,
+                *batch,
+                *terms,
+                loss,
+                state.gradient,
+                *gradients[1:],
+                state.logits,
+            )
         )
         return state, (row, measure(state))
 

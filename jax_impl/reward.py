@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from parity.jax_impl.derivative import differentiate
+
 __all__ = [
+    "DERIVED",
     "PIECES",
     "History",
     "Pieces",
@@ -85,6 +88,7 @@ def update(state: State, gradient: Float[Array, "feature"], rate: Float[Array, "
 
 
 PIECES = Pieces(preference_loss, update)
+DERIVED = (0,)  # weights
 
 
 @partial(jax.jit, static_argnames=("updates", "pieces"))
@@ -114,8 +118,9 @@ def train(
     """
 
     def step(state: State, _: None) -> tuple[State, History]:
-        derive = jax.value_and_grad(pieces.loss, has_aux=True)
-        (loss, _), gradient = derive(state.weights, chosen, rejected)
+        loss, _, (gradient,) = differentiate(
+            pieces.loss, (state.weights, chosen, rejected), DERIVED
+        )
         state = pieces.update(state, gradient, rate)
         return state, History(loss, state.gradient, state.weights)
 

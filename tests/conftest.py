@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from parity import noise, oracle, replay
+from parity.arithmetic import operations as op
+from parity.arithmetic.measure import Expected
+from parity.gate import whole_run
 from parity.points import Points
 from parity.problem import Problem, lessons, load_problem
-from parity.quantities import expected
 from parity.samples import Samples
 from parity.trace import Trace
 
@@ -101,19 +102,12 @@ def trace_of(
 @pytest.fixture(scope="session")
 def expected_of(
     problems: dict[str, Problem], tapes: dict[str, Samples]
-) -> Callable[[str], noise.Expected]:
+) -> Callable[[str], Expected]:
     """The oracle's float32 run of a shipped lesson with its allowances, once."""
 
     @cache
-    def of(lesson: str) -> noise.Expected:
-        problem = problems[lesson]
-        actions = tapes[lesson].actions if lesson in tapes else None
-        return noise.measure(
-            lambda lift: replay.trajectory(problem, actions, "float32", lift),
-            {spec.name: shape for spec, shape in expected(problem).items()},
-            "float32",
-            rigorous=False,
-        )
+    def of(lesson: str) -> Expected:
+        return whole_run(problems[lesson], tapes.get(lesson), "float32")
 
     return of
 
@@ -168,18 +162,18 @@ def _ppo_state(random: np.random.Generator, actions: int, samples: int) -> dict[
         scale, clip = random.choice([0.1, 1, 4]), single(random.choice([0.1, 0.2, 0.3]))
         logits = single(random.normal(size=actions) * scale)
         distance = random.normal(size=actions) * random.choice([0.01, 0.2, 1])
-        behaviour = single(oracle.log_softmax(logits + distance))
-        ratios = np.exp(oracle.log_softmax(logits) - behaviour)
+        behaviour = single(op.log_softmax(logits + distance))
+        ratios = np.exp(op.log_softmax(logits) - behaviour)
         if np.abs(np.abs(ratios - 1) - clip).min() > CLEARANCE:
             break
-    taken = random.choice(actions, size=samples, p=np.exp(oracle.log_softmax(behaviour)))
+    taken = random.choice(actions, size=samples, p=np.exp(op.log_softmax(behaviour)))
     scores = random.normal(size=actions)
     return {
         "logits": logits,
         "old_logps": behaviour[taken],
         "actions": taken.astype(np.int64),
         "advantages": single(scores[taken] - np.exp(behaviour) @ scores),
-        "reference": single(oracle.log_softmax(random.normal(size=actions) * scale)),
+        "reference": single(op.log_softmax(random.normal(size=actions) * scale)),
         "beta": single(random.choice([0, 0.05, 0.2, 1])),
         "clip": clip,
     }
@@ -191,7 +185,7 @@ def _dpo_state(random: np.random.Generator, actions: int, pairs: int) -> dict[st
     chosen = random.integers(0, actions, pairs)
     return {
         "logits": single(random.normal(size=actions) * scale),
-        "reference": single(oracle.log_softmax(random.normal(size=actions) * scale)),
+        "reference": single(op.log_softmax(random.normal(size=actions) * scale)),
         "chosen": chosen,
         "rejected": (chosen + random.integers(1, actions, pairs)) % actions,
         "beta": single(random.choice([0.1, 0.3, 1])),
@@ -203,11 +197,12 @@ def _reinforce_state(random: np.random.Generator, actions: int, samples: int) ->
     scale = random.choice([0.1, 1, 4])
     logits, scores = single(random.normal(size=actions) * scale), random.normal(size=actions)
     taken = random.integers(0, actions, samples)
+    expected = np.exp(op.log_softmax(logits)) @ scores
     return {
         "logits": logits,
         "actions": taken,
-        "advantages": single(oracle.advantages(logits, scores, taken)),
-        "reference": single(oracle.log_softmax(random.normal(size=actions) * scale)),
+        "advantages": single(scores[taken] - expected),
+        "reference": single(op.log_softmax(random.normal(size=actions) * scale)),
         "beta": single(random.choice([0, 0.05, 0.2, 1])),
     }
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from parity.comparison import ORACLE, Comparison, Mode, compare
-from parity.quantities import TRAINED
+from parity.quantities import of_runs
 from parity.trace import Quantity
 
-SPECS = {spec.name: spec for spec in TRAINED}
+SPECS = {spec.name: spec for spec in of_runs()}
 
 
 def against(

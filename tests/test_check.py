@@ -11,31 +11,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from helpers_check import convention
 from parity.checks import Target, check, check_all
-from parity.convention import Convention
 from parity.errors import InputError, ParityError
-from parity.faults import Fault, catalogue
+from parity.faults import Known, catalogue
 from parity.judging import CheckReport
-from parity.points import INPUTS
 
 PATIENCE = 600.0  # seconds for what takes twenty, on a busy machine
-OBJECTIVES = {"reward": "preference", "ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce"}
 
 
 def silent(_who: str, _stage: str) -> None:
     pass
 
 
-def of_losses(implementation: str) -> list[Fault]:
+def of_losses() -> list[Known]:
     """The entries of the catalogue whose only replaced piece is the loss."""
-    module, honest = import_module(f"parity.{implementation}_impl.faults"), {}
-    backend = import_module(f"parity.{implementation}_impl.backend")
-    for fault in catalogue().fault:
-        ours = getattr(backend.PIECES, fault.objective)
-        pieces = getattr(module.FAULTS[fault.name], fault.objective)
-        if pieces._replace(loss=ours.loss) == ours and pieces != ours:
-            honest[fault.name] = fault
-    return list(honest.values())
+    return [known for known in catalogue() if known.fault.edits and not known.fault.collects]
 
 
 # JAX compiles every one of them, in each dtype.
@@ -50,13 +41,13 @@ FEW = (
 )
 
 
-def function(fault: Fault) -> str:
+def function(known: Known) -> str:
     """A user's function, in source, that has the fault."""
-    name, arguments = fault.name.replace("-", "_"), ", ".join(INPUTS[fault.objective])
+    name = known.fault.name.replace("-", "_")
+    arguments, objective = ", ".join(known.objective.axes), known.objective.name
     return textwrap.dedent(f"""
         def {name}({arguments}):
-            loss = FAULTS["{fault.name}"].{fault.objective}.loss({arguments})
-            return loss[0] if isinstance(loss, tuple) else loss
+            return planted("{objective}", "{known.fault.name}").loss({arguments})
     """)
 
 
@@ -68,13 +59,12 @@ def results(
 
     @cache
     def of(implementation: str) -> dict[str, CheckReport | ParityError]:
-        faults = of_losses(implementation)
-        chosen = [f for f in faults if implementation == "torch" or f.name in FEW]
+        chosen = [k for k in of_losses() if implementation == "torch" or k.fault.name in FEW]
         path = tmp_path_factory.mktemp(implementation) / "mine.py"
-        head = f"from parity.{implementation}_impl.faults import FAULTS\n"
-        path.write_text(head + "".join(function(f) for f in chosen))
+        head = f"from parity.{implementation}_impl.backend import planted\n"
+        path.write_text(head + "".join(function(known) for known in chosen))
         targets = [
-            Target(f"{path}:{f.name.replace('-', '_')}", OBJECTIVES[f.objective]) for f in chosen
+            Target(f"{path}:{k.fault.name.replace('-', '_')}", k.objective.name) for k in chosen
         ]
         targets += [
             Target(f"parity.{implementation}_impl.{module}:{module}_loss", objective)
@@ -85,7 +75,7 @@ def results(
             )
         ]
         targets.append(Target(f"parity.{implementation}_impl.reward:preference_loss", "preference"))
-        names = [f.name for f in chosen] + [t.target.rpartition(":")[2] for t in targets[-4:]]
+        names = [k.fault.name for k in chosen] + [t.target.rpartition(":")[2] for t in targets[-4:]]
         return dict(zip(names, check_all(targets, PATIENCE, silent, quick=True), strict=True))
 
     return of
@@ -100,8 +90,7 @@ def test_the_losses_of_the_twins_pass(
         assert report.framework == implementation
         assert report.repro == ""
         assert [lesson.dtype for lesson in report.lessons] == ["float32", "float64"]
-        several = [] if name == "preference_loss" else ["returns 2 values: the first is compared"]
-        assert report.notes == several
+        assert report.notes == ["returns 2 values: the first is compared"]
 
 
 def test_every_known_bug_of_a_loss_fails_by_its_name(
@@ -109,7 +98,7 @@ def test_every_known_bug_of_a_loss_fails_by_its_name(
 ) -> None:
     found = results(implementation)
     wrong = {}
-    faults = [f for f in of_losses(implementation) if f.name in found and not f.equivalent]
+    faults = [f for _, f in of_losses() if f.name in found and not f.equivalent]
     assert len(faults) >= (55 if implementation == "torch" else 4)
     for fault in faults:
         report = found[fault.name]
@@ -124,7 +113,7 @@ def test_rewrites_pass(
     implementation: str, results: Callable[[str], dict[str, CheckReport]]
 ) -> None:
     found = results(implementation)
-    rewrites = [f.name for f in of_losses(implementation) if f.equivalent and f.name in found]
+    rewrites = [f.name for _, f in of_losses() if f.equivalent and f.name in found]
     assert len(rewrites) >= (10 if implementation == "torch" else 3)
     assert {n: found[n].verdict for n in rewrites if found[n].verdict != "match"} == {}
 
@@ -183,7 +172,7 @@ CONVENTIONS = {
             return torch.max(-adv * r, -adv * torch.clamp(r, 1 - cliprange, 1 + cliprange))
         """,
         "ppo",
-        Convention(reduction="per-sample", shape="N,1", kl="absent", detached=True),
+        convention(reduction="per-sample", shape="N,1", kl="absent", detached=True),
     ),
     "masked": (
         """
@@ -193,7 +182,7 @@ CONVENTIONS = {
             return (x * response_mask).sum() / response_mask.sum()
         """,
         "ppo",
-        Convention(shape="B,T", kl="absent", detached=True, sign="objective"),
+        convention(shape="B,T", kl="absent", detached=True, sign="objective"),
     ),
     "built_in": (
         """
@@ -204,7 +193,7 @@ CONVENTIONS = {
             return -torch.nn.functional.logsigmoid(0.1 * m).sum()
         """,
         "dpo",
-        Convention(reduction="sum", detached=True, constants={"beta": 0.1}),
+        convention(reduction="sum", detached=True, constants={"beta": 0.1}),
     ),
     "scores": (
         """
@@ -213,7 +202,7 @@ CONVENTIONS = {
             return -torch.nn.functional.logsigmoid(chosen_reward - reject_reward).mean()
         """,
         "preference",
-        Convention(),
+        convention(),
     ),
     "of_logps": (
         """
@@ -222,7 +211,7 @@ CONVENTIONS = {
             return -(logits[actions] * advantages.detach()).mean() + beta * kl
         """,
         "reinforce",
-        Convention(policy="logps"),
+        convention(policy="logps"),
     ),
     # Its reference is taken for logits, and so normalised once more.
     "categoricals": (
@@ -235,7 +224,7 @@ CONVENTIONS = {
             return beta * kl - (policy.log_prob(actions) * advantages).mean()
         """,
         "reinforce",
-        Convention(detached=True),
+        convention(detached=True),
     ),
     "mask_lost": (
         """
@@ -244,7 +233,7 @@ CONVENTIONS = {
             return -torch.min(r * a, torch.clamp(r, 1 - clip, 1 + clip) * a).mean()
         """,
         "ppo",
-        Convention(shape="B,T", kl="absent", detached=True),
+        convention(shape="B,T", kl="absent", detached=True),
     ),
 }
 
@@ -329,13 +318,16 @@ def test_training_in_step_and_trajectory_mode() -> None:
     [
         (Target("nowhere", "dpo"), "TARGET: got 'nowhere'; expected package.module:function"),
         (Target("missing.py:f", "dpo"), "missing.py: no such file"),
-        (Target("a.b:f", "sft"), "--objective: got 'sft'; expected one of preference"),
         (
-            Target("a.b:f", "dpo", convention=Convention(kl="absent")),
-            "--kl: got absent; dpo has no KL to be absent",
+            Target("a.b:f", "sft"),
+            "--objective: got 'sft'; expected one of reward or preference, ppo",
         ),
         (
-            Target("a.b:f", "dpo", convention=Convention(constants={"clip": 1.0})),
+            Target("a.b:f", "dpo", convention=convention(kl="absent")),
+            "--kl: got absent; dpo has no such choice, expected one of sign, reduction",
+        ),
+        (
+            Target("a.b:f", "dpo", convention=convention(constants={"clip": 1.0})),
             "--constant: got 'clip'; expected beta for dpo",
         ),
         (
@@ -347,8 +339,8 @@ def test_training_in_step_and_trajectory_mode() -> None:
             "within: got {'clip': (5.0, 6.0)}; expected ranges in which probes lie",
         ),
         (
-            Target("a.b:f", "ppo", convention=Convention(constants={"beta": -1.0})),
-            "--constant: beta: got -1.0; expected a positive number",
+            Target("a.b:f", "ppo", convention=convention(constants={"beta": -1.0})),
+            "--constant: beta: got -1.0; expected a finite number, at least 0",
         ),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers_check import convention
 from parity.checks import Target, check_all
-from parity.convention import Convention
 from parity.errors import InputError
 from parity.judging import CheckReport
 from parity.recognition import recognised
@@ -78,7 +78,7 @@ def test_every_error_of_a_mask_is_seen(tmp_path: Path) -> None:
         Target(
             f"{path}:{name}",
             "dpo" if name.startswith("dpo") else "ppo",
-            convention=Convention(
+            convention=convention(
                 shape="B,T", detached=True, kl="inside" if name.startswith("dpo") else "absent"
             ),
         )
@@ -175,7 +175,7 @@ def clamped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CheckReport]:
     path.write_text(CLAMPED)
     targets = [
         Target(
-            f"{path}:{name}", objective, convention=Convention(detached=objective != "preference")
+            f"{path}:{name}", objective, convention=convention(detached=objective != "preference")
         )
         for name, (objective, _) in CLAMPS.items()
     ]
@@ -247,7 +247,7 @@ def test_a_verdict_does_not_depend_on_neighbours(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(source))
     for order in (tuple(NEIGHBOURS), tuple(reversed(NEIGHBOURS))):
         targets = [
-            Target(f"{tmp_path / name}.py:f", "reinforce", convention=Convention(kl="absent"))
+            Target(f"{tmp_path / name}.py:f", "reinforce", convention=convention(kl="absent"))
             for name in order
         ]
         found = {

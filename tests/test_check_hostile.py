@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from helpers_check import convention
 from parity.checks import Target, check_all
-from parity.convention import Convention
 from parity.errors import BackendError, InputError, ParityError
 from parity.judging import CheckReport
 
@@ -259,7 +259,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, s
             write(folder, name, source, framework="torch"),
             "dpo",
             framework="torch",
-            convention=Convention(),
+            convention=convention(),
         )
         for name, (source, _, _) in TORCH.items()
     ]

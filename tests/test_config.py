@@ -9,7 +9,7 @@ import pytest
 from parity.checks import Target
 from parity.comparison import ORACLE, Comparison, compare
 from parity.config import check_configured, find_config, load_config
-from parity.convention import Convention
+from helpers_check import convention
 from parity.errors import InputError
 from parity.parting import Pair
 from parity.trace import Quantity
@@ -65,7 +65,7 @@ widened = [{quantity = "dpo/*", factor = 2, reason = "issue 7", expires = 9999-1
         framework="torch",
         adapter="adapter.py:adapt",
         mapping={"ref": "reference_logps"},
-        convention=Convention(
+        convention=convention(
             sign="objective",
             reduction="per-sample",
             policy="logps",

@@ -17,6 +17,7 @@ from parity.points import Points
 from parity.problem import Problem
 from parity.samples import Samples
 from parity.torch_impl import sampling
+from parity.torch_impl.derivative import differentiate
 from parity.trace import Trace, quantities_from
 
 __all__ = [
@@ -209,14 +210,7 @@ def _evaluated(loss: Loss, objective: Any) -> Callable[..., dict[str, Tensor]]:
     places = [list(objective.axes).index(of) for of in objective.gradients.values()]
 
     def at(*inputs: Tensor) -> dict[str, Tensor]:
-        given = list(inputs)
-        for place in places:
-            given[place] = given[place].detach().requires_grad_()
-        result = loss(*given)
-        value, terms = result if isinstance(result, tuple) else (result, ())
-        gradients = torch.autograd.grad(
-            value, [given[place] for place in places], allow_unused=True, materialize_grads=True
-        )
+        value, terms, gradients = differentiate(loss, inputs, places)
         named = terms._asdict() if hasattr(terms, "_asdict") else {}
         return {**named, "loss": value, **dict(zip(objective.gradients, gradients, strict=True))}
 

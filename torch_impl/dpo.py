@@ -7,14 +7,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from parity.torch_impl.derivative import differentiate
+
 __all__ = [
+    "DERIVED",
     "PIECES",
-    "Gradients",
     "History",
     "Pieces",
     "State",
     "Terms",
-    "differentiate",
     "dpo_loss",
     "train",
     "update",
@@ -33,13 +34,6 @@ class Terms(NamedTuple):
     """The parts of the loss."""
 
     margins: Float[Tensor, "pair"]
-
-
-class Gradients(NamedTuple):
-    """Derivatives of the loss: in the policy, and in the reference, which must be frozen."""
-
-    logits: Float[Tensor, "action"]
-    reference: Float[Tensor, "action"]
 
 
 class History(NamedTuple):
@@ -106,34 +100,7 @@ def update(state: State, gradient: Float[Tensor, "action"], rate: Float[Tensor, 
 
 
 PIECES = Pieces(dpo_loss, update)
-
-
-def differentiate(
-    loss: Callable[..., tuple[Float[Tensor, ""], Terms]],
-    logits: Float[Tensor, "action"],
-    reference: Float[Tensor, "action"],
-    chosen: Int[Tensor, "pair"],
-    rejected: Int[Tensor, "pair"],
-    beta: Float[Tensor, ""],
-) -> tuple[Float[Tensor, ""], Terms, Gradients]:
-    """Value, parts and gradients of a DPO loss.
-
-    Args:
-        loss: a function like `dpo_loss`.
-        logits: current policy.
-        reference: log-probs of the reference policy.
-        chosen: preferred action of each pair.
-        rejected: other action of each pair.
-        beta: scale of the margin.
-
-    Returns:
-        The loss, its parts, and its gradients in logits and reference.
-    """
-    variables = (logits.detach().requires_grad_(), reference.detach().requires_grad_())
-    value, terms = loss(*variables, chosen, rejected, beta)
-    gradients = torch.autograd.grad(value, variables, allow_unused=True, materialize_grads=True)
-    value, terms = value.detach(), Terms(*(term.detach() for term in terms))
-    return value, terms, Gradients(*gradients)
+DERIVED = (0, 1)  # logits, reference
 
 
 def train(
@@ -168,13 +135,11 @@ def train(
     for _ in range(updates):
         before = state
         loss, terms, gradients = differentiate(
-            pieces.loss, before.logits, before.reference, chosen, rejected, beta
+            pieces.loss, (before.logits, before.reference, chosen, rejected, beta), DERIVED
         )
-        state = pieces.update(before, gradients.logits, rate)
+        state = pieces.update(before, gradients[0], rate)
         steps.append(
-            History(
-                before.reference, *terms, loss, state.gradient, gradients.reference, state.logits
-            )
+            History(before.reference, *terms, loss, state.gradient, gradients[1], state.logits)
         )
     history = History(*(torch.stack(rows) for rows in zip(*steps, strict=True)))
     _, terms = pieces.loss(state.logits, state.reference, chosen, rejected, beta)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from parity.torch_impl import ppo, reward
 from parity.torch_impl.backend import planted
+from parity.torch_impl.derivative import differentiate
 
 __all__ = ["Rows", "cells", "float32_edge", "gradient", "kinks", "softplus"]
 
@@ -54,11 +55,10 @@ def cells(
     reference = torch.log_softmax(logits, dim=0)
 
     def cell(old: Tensor, action: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
-        batch = ppo.Batch(action[None], old[None], advantage[None])
-        _, parts, gradients = ppo.differentiate(
-            loss, logits, batch, reference, torch.zeros_like(clip), clip
-        )
-        return parts.surrogate, -gradients.logits[action]
+        sample = (old[None], action[None], advantage[None])
+        given = (logits, *sample, reference, torch.zeros_like(clip), clip)
+        _, parts, gradients = differentiate(loss, given, ppo.DERIVED)
+        return parts.surrogate, -gradients[0][action]
 
     rows = [cell(*given) for given in zip(old_logps, actions, advantages, strict=True)]
     terms, pushes = (torch.stack(column) for column in zip(*rows, strict=True))

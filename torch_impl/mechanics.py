@@ -13,6 +13,7 @@ from torch import Tensor
 
 from parity.torch_impl import dpo, ppo, reinforce
 from parity.torch_impl.backend import planted
+from parity.torch_impl.derivative import differentiate
 from parity.torch_impl.edges import Rows, cells, float32_edge, gradient, kinks, softplus
 
 __all__ = ["MECHANICS", "show"]
@@ -65,10 +66,8 @@ def _baseline(
 
     def step(action: Tensor, constant: Tensor) -> Tensor:
         batch = reinforce.Batch(action[None], (scores[action] - constant)[None])
-        _, _, gradients = reinforce.differentiate(
-            reinforce.reinforce_loss, logits, batch, reference, torch.zeros_like(expected)
-        )
-        return -gradients.logits
+        given = (logits, *batch, reference, torch.zeros_like(expected))
+        return -differentiate(reinforce.reinforce_loss, given, reinforce.DERIVED)[2][0]
 
     estimates, spreads = [], []
     for constant in [*constants, expected]:
@@ -93,18 +92,19 @@ def _detached(
     beta: Float[Tensor, ""],
     clip: Float[Tensor, ""],
 ) -> Rows:
-    batch = ppo.Batch(actions, torch.log(old), advantages)
     reference = torch.log_softmax(reference_logits, dim=0)
 
-    def of(loss: Callable[..., Any]) -> ppo.Gradients:
-        return ppo.differentiate(loss, logits, batch, reference, beta, clip)[2]
+    given = (logits, torch.log(old), actions, advantages, reference, beta, clip)
+
+    def of(loss: Callable[..., Any]) -> Any:
+        return differentiate(loss, given, ppo.DERIVED)[2]
 
     policy, *frozen = of(ppo.ppo_loss)
     return {
         "frozen": torch.stack([torch.max(torch.abs(gradient)) for gradient in frozen]),
         "policy": policy,
-        "old": of(planted("ppo", "old-not-detached").loss).old_logps,
-        "advantages": of(planted("ppo", "advantage-not-detached").loss).advantages,
+        "old": of(planted("ppo", "old-not-detached").loss)[1],
+        "advantages": of(planted("ppo", "advantage-not-detached").loss)[2],
     }
 
 
@@ -221,14 +221,13 @@ def _reinforce(
 ) -> Rows:
     reference = torch.log_softmax(reference_logits, dim=0)
     batch = reinforce.collect(actions, _policy(logits, reference, scores))
-    _, _, gradients = reinforce.differentiate(
-        reinforce.reinforce_loss, logits, batch, reference, beta
-    )
+    given = (logits, *batch, reference, beta)
+    _, _, gradients = differentiate(reinforce.reinforce_loss, given, reinforce.DERIVED)
     rewards, kls = run["reinforce/expected_reward"], run["reinforce/reference_kl"]
     best = torch.exp(torch.log_softmax(reference + scores / beta, dim=0))
     return {
         "advantages": batch.advantages,
-        "gradient": gradients.logits,
+        "gradient": gradients[0],
         "rewards": torch.stack([rewards[0], rewards[-1]]),
         "kls": torch.stack([kls[0], kls[-1]]),
         "favourite": torch.stack([run["reinforce/probabilities"][0], best[0]]),

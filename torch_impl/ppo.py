@@ -7,17 +7,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from parity.torch_impl.derivative import differentiate
+
 __all__ = [
+    "DERIVED",
     "PIECES",
     "Batch",
-    "Gradients",
     "History",
     "Measures",
     "Pieces",
     "State",
     "Terms",
     "collect",
-    "differentiate",
     "measure",
     "ppo_loss",
     "train",
@@ -48,15 +49,6 @@ class Terms(NamedTuple):
     ratios: Float[Tensor, "sample"]
     surrogate: Float[Tensor, ""]
     kl_penalty: Float[Tensor, ""]
-
-
-class Gradients(NamedTuple):
-    """Derivatives of the loss: in the policy, and in the inputs that must be frozen."""
-
-    logits: Float[Tensor, "action"]
-    old_logps: Float[Tensor, "sample"]
-    advantages: Float[Tensor, "sample"]
-    reference: Float[Tensor, "action"]
 
 
 class History(NamedTuple):
@@ -181,38 +173,7 @@ def measure(state: State) -> Measures:
 
 
 PIECES = Pieces(ppo_loss, collect, update)
-
-
-def differentiate(
-    loss: Callable[..., tuple[Float[Tensor, ""], Terms]],
-    logits: Float[Tensor, "action"],
-    batch: Batch,
-    reference: Float[Tensor, "action"],
-    beta: Float[Tensor, ""],
-    clip: Float[Tensor, ""],
-) -> tuple[Float[Tensor, ""], Terms, Gradients]:
-    """Value, parts and gradients of a PPO loss.
-
-    Args:
-        loss: a function like `ppo_loss`.
-        logits: current policy.
-        batch: the rollout.
-        reference: log-probs of the reference policy.
-        beta: weight of the KL.
-        clip: half-width of the ratio interval.
-
-    Returns:
-        The loss, its parts, and its gradients in logits, old log-probs, advantages, reference.
-    """
-    variables = tuple(
-        value.detach().requires_grad_()
-        for value in (logits, batch.old_logps, batch.advantages, reference)
-    )
-    at, old_logps, advantages, anchor = variables
-    value, terms = loss(at, old_logps, batch.actions, advantages, anchor, beta, clip)
-    gradients = torch.autograd.grad(value, variables, allow_unused=True, materialize_grads=True)
-    value, terms = value.detach(), Terms(*(term.detach() for term in terms))
-    return value, terms, Gradients(*gradients)
+DERIVED = (0, 1, 3, 4)  # logits, old log-probs, advantages, reference
 
 
 def train(
@@ -253,20 +214,32 @@ def train(
         for _ in range(epochs):
             before = state
             loss, terms, gradients = differentiate(
-                pieces.loss, before.logits, batch, before.reference, beta, clip
-            )
-            state = pieces.update(before, gradients.logits, rate)
-            steps.append(
-                History(
-                    before.reference,
-                    before.scores,
+                pieces.loss,
+                (
+                    before.logits,
                     batch.old_logps,
+                    batch.actions,
                     batch.advantages,
-                    *terms,
-                    loss,
-                    state.gradient,
-                    *gradients[1:],
-                    state.logits,
+                    before.reference,
+                    beta,
+                    clip,
+                ),
+                DERIVED,
+            )
+            state = pieces.update(before, gradients[0], rate)
+            steps.append(
+                History._make(
+                    (
+                        before.reference,
+                        before.scores,
+                        batch.old_logps,
+                        batch.advantages,
+                        *terms,
+                        loss,
+                        state.gradient,
+                        *gradients[1:],
+                        state.logits,
+                    )
                 )
             )
         checkpoints.append(measure(state))

@@ -7,19 +7,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from parity.torch_impl.derivative import differentiate
 from parity.torch_impl.ppo import Measures, State, measure, update
 
 __all__ = [
+    "DERIVED",
     "PIECES",
     "Batch",
-    "Gradients",
     "History",
     "Measures",
     "Pieces",
     "State",
     "Terms",
     "collect",
-    "differentiate",
     "measure",
     "reinforce_loss",
     "train",
@@ -40,14 +40,6 @@ class Terms(NamedTuple):
     logps: Float[Tensor, "sample"]
     surrogate: Float[Tensor, ""]
     kl_penalty: Float[Tensor, ""]
-
-
-class Gradients(NamedTuple):
-    """Derivatives of the loss: in the policy, and in the inputs that must be frozen."""
-
-    logits: Float[Tensor, "action"]
-    advantages: Float[Tensor, "sample"]
-    reference: Float[Tensor, "action"]
 
 
 class History(NamedTuple):
@@ -131,35 +123,7 @@ def collect(actions: Int[Tensor, "sample"], state: State) -> Batch:
 
 
 PIECES = Pieces(reinforce_loss, collect, update)
-
-
-def differentiate(
-    loss: Callable[..., tuple[Float[Tensor, ""], Terms]],
-    logits: Float[Tensor, "action"],
-    batch: Batch,
-    reference: Float[Tensor, "action"],
-    beta: Float[Tensor, ""],
-) -> tuple[Float[Tensor, ""], Terms, Gradients]:
-    """Value, parts and gradients of a score-function loss.
-
-    Args:
-        loss: a function like `reinforce_loss`.
-        logits: current policy.
-        batch: the rollout.
-        reference: log-probs of the reference policy.
-        beta: weight of the KL.
-
-    Returns:
-        The loss, its parts, and its gradients in logits, advantages, reference.
-    """
-    variables = tuple(
-        value.detach().requires_grad_() for value in (logits, batch.advantages, reference)
-    )
-    at, advantages, anchor = variables
-    value, terms = loss(at, batch.actions, advantages, anchor, beta)
-    gradients = torch.autograd.grad(value, variables, allow_unused=True, materialize_grads=True)
-    value, terms = value.detach(), Terms(*(term.detach() for term in terms))
-    return value, terms, Gradients(*gradients)
+DERIVED = (0, 2, 3)  # logits, advantages, reference
 
 
 def train(
@@ -193,9 +157,9 @@ def train(
         before = state
         batch = pieces.collect(entry, before)
         loss, terms, gradients = differentiate(
-            pieces.loss, before.logits, batch, before.reference, beta
+            pieces.loss, (before.logits, *batch, before.reference, beta), DERIVED
         )
-        state = pieces.update(before, gradients.logits, rate)
+        state = pieces.update(before, gradients[0], rate)
         rows.append(
             History(
                 before.reference,

@@ -7,7 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from parity.torch_impl.derivative import differentiate
+
 __all__ = [
+    "DERIVED",
     "PIECES",
     "History",
     "Pieces",
@@ -84,6 +87,7 @@ def update(state: State, gradient: Float[Tensor, "feature"], rate: Float[Tensor,
 
 
 PIECES = Pieces(preference_loss, update)
+DERIVED = (0,)  # weights
 
 
 def train(
@@ -113,10 +117,10 @@ def train(
     state = State(weights, torch.zeros_like(weights))
     steps = []
     for _ in range(updates):
-        variable = state.weights.detach().requires_grad_()
-        loss, _ = pieces.loss(variable, chosen, rejected)
-        (gradient,) = torch.autograd.grad(loss, variable)
+        loss, _, (gradient,) = differentiate(
+            pieces.loss, (state.weights, chosen, rejected), DERIVED
+        )
         state = pieces.update(state, gradient, rate)
-        steps.append(History(loss.detach(), state.gradient, state.weights))
+        steps.append(History(loss, state.gradient, state.weights))
     history = History(*(torch.stack(rows) for rows in zip(*steps, strict=True)))
     return {**history._asdict(), "scores": features @ state.weights}

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from parity.arithmetic.rounded import EXACT, UNIT_ROUNDOFF
+from parity.arithmetic.entries import EXACT, Entries, masks
+from parity.arithmetic.rounded import UNIT_ROUNDOFF
 
 __all__ = ["Bounded"]
 
@@ -20,7 +20,7 @@ FUNCTION_ULPS = 4.0  # roundoffs granted to one function of a mathematical libra
 Array = NDArray[np.float64]
 
 
-class Bounded(NDArrayOperatorsMixin):
+class Bounded(Entries):
     """Float64 values and, for each, the most by which float32 arithmetic could have moved it."""
 
     def __init__(self, value: Any, error: Any = None) -> None:
@@ -33,26 +33,9 @@ class Bounded(NDArrayOperatorsMixin):
         array = np.asarray(values)
         return Bounded(array) if array.dtype.kind == "f" else array
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the values."""
-        return self.value.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.value.ndim
-
-    def both(self, change: Callable[[Array], Array]) -> "Bounded":
-        """Moves values and errors alike: what computes nothing."""
+    def moved(self, change: Callable[[Array], Array]) -> "Bounded":
+        """Values and errors alike."""
         return Bounded(change(self.value), change(self.error))
-
-    def __getitem__(self, index: Any) -> "Bounded":
-        return self.both(lambda array: array[index])
-
-    def reshape(self, shape: tuple[int, ...]) -> "Bounded":
-        """The same entries in another shape."""
-        return self.both(lambda array: array.reshape(shape))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options:
@@ -61,7 +44,7 @@ class Bounded(NDArrayOperatorsMixin):
             if ufunc in EXACT:  # comparisons: no branch is taken differently
                 return ufunc(*(x.value if isinstance(x, Bounded) else x for x in inputs))
             return NotImplemented
-        masked = any(np.asarray(x).dtype.kind == "b" for x in inputs if not isinstance(x, Bounded))
+        masked = any(masks(x) for x in inputs)
         operands = [x if isinstance(x, Bounded) else Bounded(x) for x in inputs]
         value = ufunc(*(x.value for x in operands))
         error, roundoffs = _ERROR_OF[ufunc](value, *operands)

@@ -6,16 +6,17 @@ or order; the frameworks' own arrays take theirs from the array API.
 """
 
 from functools import singledispatch
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from parity.arithmetic.bounded import Bounded
+from parity.arithmetic.entries import Entries, exactly
 from parity.arithmetic.rounded import UNIT_ROUNDOFF, Rounded
 
 __all__ = [
     "as_bfloat16",
-    "exactly",
     "largest",
     "log_softmax",
     "pick",
@@ -29,50 +30,34 @@ __all__ = [
 Value = Any
 
 
-def exactly(x: Value) -> Any:
-    """The plain values, on which branches are decided."""
-    if isinstance(x, Bounded):
-        return x.value
-    return x.view(np.ndarray) if isinstance(x, Rounded) else x
-
-
 @singledispatch
 def total(x: Value, axes: int) -> Value:
     """Sum over the first `axes` axes, pairwise: NumPy adds so along the last axis alone."""
     terms = np.asarray(x).reshape(-1, *x.shape[axes:])
-    return np.ascontiguousarray(np.moveaxis(terms, 0, -1)).sum(-1)
+    if terms.ndim == 1:
+        return terms.sum()
+    return np.ascontiguousarray(terms.reshape(len(terms), -1).T).sum(-1).reshape(terms.shape[1:])
 
 
 @total.register
 def _(x: Rounded, axes: int) -> Rounded:
-    terms = exactly(x).reshape(-1, *x.shape[axes:])
-    return x.luck.wrap(x.luck.added(terms))
+    terms = x.value.reshape(-1, *x.shape[axes:])
+    return Rounded(x.luck.added(terms), x.luck)
 
 
 @total.register
 def _(x: Bounded, axes: int) -> Bounded:
     """The sum in any order: (n - 1) roundoffs of Σ|terms|, and the terms' own errors."""
-    along = tuple(range(axes))
-    rounding = (int(np.prod(x.shape[:axes])) - 1) * UNIT_ROUNDOFF
+    rounding = (prod(x.shape[:axes]) - 1) * UNIT_ROUNDOFF
     errors = x.error + rounding * (np.abs(x.value) + x.error)
-    return Bounded(x.value.sum(along), errors.sum(along))
+    return Bounded(total(x.value, axes), total(errors, axes))
 
 
-@singledispatch
 def largest(x: Value) -> Value:
-    """The largest along the first axis, kept with length 1."""
-    return x.max(0, keepdims=True)
-
-
-@largest.register
-def _(x: Rounded) -> Rounded:
-    return x.luck.wrap(exactly(x).max(0, keepdims=True))
-
-
-@largest.register
-def _(x: Bounded) -> Bounded:
-    """Off by no more than the largest error."""
-    return x.both(lambda array: array.max(0, keepdims=True))
+    """The largest along the first axis, kept with length 1; off by no more than the worst error."""
+    if isinstance(x, Entries):
+        return x.moved(largest)
+    return np.maximum.reduce(x, axis=0, keepdims=True)
 
 
 @singledispatch
@@ -88,8 +73,7 @@ def _(x: Rounded) -> Rounded:
     most = largest(x)
     shifted = x - most
     log_sum = np.log(total(np.exp(shifted), 1))
-    spelled = exactly(x - (most + log_sum)), exactly(shifted - log_sum)
-    return x.luck.wrap(np.where(x.luck.subtracts_logsumexp, *spelled))
+    return select(x.luck.subtracts_logsumexp, x - (most + log_sum), shifted - log_sum)
 
 
 @log_softmax.register
@@ -102,55 +86,46 @@ def _(x: Bounded) -> Bounded:
     return Bounded(result.value, result.error + spelling)
 
 
-@singledispatch
 def pick(x: Value, index: Any) -> Value:
     """x[index[i, ...], ...] for every i, batch by batch."""
-    return np.take_along_axis(x, _ranked(index, x.ndim), axis=0)
-
-
-@pick.register
-def _(x: Rounded, index: Any) -> Rounded:
-    return x.luck.wrap(pick(exactly(x), index))
-
-
-@pick.register
-def _(x: Bounded, index: Any) -> Bounded:
-    return x.both(lambda array: pick(array, index))
+    if isinstance(x, Entries):
+        return x.moved(lambda array: pick(array, index))
+    x, shape = np.asarray(x), np.shape(index)
+    whole = len(shape)  # the first of the axes that are taken along whole
+    while whole > 1 and shape[whole - 1] == 1:
+        whole -= 1
+    if shape[1:whole] != x.shape[1:whole]:
+        return np.take_along_axis(x, _ranked(index, x.ndim), axis=0)
+    batch = prod(shape[1:whole])
+    rows = index.reshape(shape[0], batch) * batch + np.arange(batch)
+    picked = x.reshape(-1, *x.shape[whole:]).take(rows, axis=0)
+    return picked.reshape(shape[0], *x.shape[1:])
 
 
 def _ranked(index: Any, rank: int) -> Any:
     return index.reshape(*index.shape, *(1,) * (rank - index.ndim))
 
 
-def _places(index: Any, shape: tuple[int, ...], base: tuple[int, ...]) -> Any:
-    """Where terms of a shape go in a flattened array of the base's shape."""
-    rest = base[1:]
-    within = np.arange(int(np.prod(rest))).reshape(rest)
-    places = np.broadcast_to(_ranked(index, len(base)), shape) * within.size
-    return (places + within).ravel()
-
-
 @singledispatch
 def scatter_add(base: Value, index: Any, terms: Value) -> Value:
     """Adds terms[i] to base[index[i, ...], ...], batch by batch."""
-    added = np.array(base, order="C")
-    places = _places(index, terms.shape, added.shape)
-    np.add.at(added.reshape(-1), places, np.asarray(terms).ravel())
-    return added
+    row = prod(base.shape[1:])
+    within = np.arange(row).reshape(base.shape[1:])
+    places = np.broadcast_to(_ranked(index, base.ndim) * row + within, terms.shape)
+    sums = np.bincount(places.ravel(), np.asarray(terms).ravel(), base.size)
+    return base + sums.reshape(base.shape)
 
 
 @scatter_add.register
 def _(base: Rounded, index: Any, terms: Rounded) -> Rounded:
     """Half of the replicas add onto the base, as XLA does, half onto zero and then to the base."""
-    luck, plain = base.luck, exactly(base)
-    order = luck.order(len(terms))
-    shuffled = luck.shuffle(exactly(terms), order) * luck.scale
-    index = np.broadcast_to(_ranked(index, terms.ndim), terms.shape)
-    places = _places(luck.shuffle(index, order), terms.shape, plain.shape)
-    flat = np.where(luck.adds_onto_base, plain * luck.scale, 0.0).astype(np.float32).ravel()
-    np.add.at(flat, places, shuffled.astype(np.float32).ravel())
-    sums = luck.wrap(flat.reshape(plain.shape).astype(np.float64) / luck.scale)
-    return luck.wrap(np.where(luck.adds_onto_base, exactly(sums), exactly(sums + base)))
+    luck, shape = base.luck, base.shape
+    onto = np.where(luck.adds_onto_base, base.value, 0.0).reshape(shape[0], -1, luck.replicas)
+    batches = terms.value.reshape(len(terms.value), -1, luck.replicas)
+    places = np.broadcast_to(_ranked(index, base.ndim), (*terms.shape[:-1], 1))
+    places = places.reshape(len(batches), -1, 1)
+    sums = Rounded(luck.scattered(onto, places, batches).reshape(shape), luck)
+    return select(luck.adds_onto_base, sums, sums + base)
 
 
 @scatter_add.register
@@ -167,7 +142,7 @@ def select(mask: Any, yes: Value, no: Value) -> Value:
     """`yes` where the mask holds, else `no`; what is not taken leaves no trace."""
     if isinstance(yes, Rounded) or isinstance(no, Rounded):
         luck = (yes if isinstance(yes, Rounded) else no).luck
-        return luck.wrap(np.where(mask, exactly(yes), exactly(no)))
+        return Rounded(np.where(mask, exactly(yes), exactly(no)), luck)
     if isinstance(yes, Bounded) or isinstance(no, Bounded):
         left, right = (x if isinstance(x, Bounded) else Bounded(x) for x in (yes, no))
         value = np.where(mask, left.value, right.value)
@@ -183,12 +158,13 @@ def running(x: Value) -> Value:
 
 @running.register
 def _(x: Rounded) -> Rounded:
-    sums = (exactly(x) * x.luck.scale).astype(np.float32).cumsum(0, dtype=np.float32)
-    return x.luck.wrap(sums.astype(np.float64) / x.luck.scale)
+    sums = x.luck.narrow(x.value).cumsum(0, dtype=np.float32)
+    return Rounded(x.luck.widen(sums), x.luck)
 
 
 @running.register
 def _(x: Bounded) -> Bounded:
+    """As many roundoffs as additions, in any order."""
     rounding = (len(x.value) - 1) * UNIT_ROUNDOFF
     errors = x.error + rounding * (np.abs(x.value) + x.error)
     return Bounded(x.value.cumsum(0), errors.cumsum(0))
@@ -202,7 +178,7 @@ def sorting(x: Value) -> Any:
 def as_bfloat16(x: Value) -> Value:
     """Values rounded to bfloat16, to nearest and ties to even, in the dtype that they had."""
     if isinstance(x, Rounded):
-        return x.luck.wrap(as_bfloat16(exactly(x)))
+        return x.moved(as_bfloat16)
     if isinstance(x, Bounded):
         return Bounded(as_bfloat16(x.value), x.error + 2.0**-8 * (np.abs(x.value) + x.error))
     bits = np.asarray(x, np.float32).view(np.uint32)

@@ -119,7 +119,7 @@ def measure(
 def time_first(value: Any, batch: int) -> Any:
     """Moves the trailing time axes of a value to the front, where traces have them."""
     array = np.asarray(value)
-    if array.ndim <= batch:
+    if batch == 0 or array.ndim <= batch:
         return array
     return np.moveaxis(array, range(-batch, 0), range(batch))
 
@@ -134,8 +134,9 @@ def _together(
 def _largest_deviation(lucky: Any, exact: Any) -> Any:
     if not isinstance(lucky, Rounded):
         return 0.0
-    replicas, plain = np.asarray(lucky), np.asarray(exact)[..., None]
-    return np.where(replicas == plain, 0.0, np.abs(replicas - plain)).max(-1)
+    highest, lowest = lucky.value.max(-1), lucky.value.min(-1)
+    above = np.where(highest == exact, 0.0, highest - exact)  # infinities may agree
+    return np.maximum(above, np.where(lowest == exact, 0.0, exact - lowest))
 
 
 def _allowance(deviation: Array, values: NDArray[Any]) -> Array:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from parity.arithmetic import kernels
-from parity.arithmetic.bounded import Bounded
-from parity.arithmetic.kernels import exactly
-from parity.arithmetic.tape import Scatter, Taped, _moved, fit, raw, times
+from parity.arithmetic.entries import Entries, exactly, moved
+from parity.arithmetic.tape import Scatter, Taped, fit, raw, times
 
 __all__ = [
     "abs",
@@ -54,7 +53,7 @@ Axis = int | tuple[int, ...]
 
 def is_own(x: Value) -> bool:
     """Whether a value is of our arithmetics, and no framework's array."""
-    return isinstance(x, np.ndarray | np.generic | Bounded | Taped | int | float)
+    return isinstance(x, np.ndarray | np.generic | Entries | Taped | int | float)
 
 
 def _space(*values: Value) -> Any:
@@ -234,7 +233,7 @@ def _in_front(x: Value, axes: Sequence[int]) -> Value:
     """Moves axes to the front, in their order."""
     if tuple(axes) == tuple(range(len(axes))):
         return x
-    return _moved(x, lambda array: np.moveaxis(array, axes, range(len(axes))))
+    return moved(x, lambda array: np.moveaxis(array, axes, range(len(axes))))
 
 
 def sum(x: Value, axis: Axis = 0, *, mask: Value = None) -> Value:
@@ -248,8 +247,15 @@ def sum(x: Value, axis: Axis = 0, *, mask: Value = None) -> Value:
         return kernels.total(_in_front(x, axes), len(axes))
     shape = x.shape
 
+    kept = tuple(1 if place in axes else length for place, length in enumerate(shape))
+
     def back(g: Value) -> Value:
-        return _moved(g, lambda array: np.broadcast_to(np.expand_dims(array, axes), shape))
+        return moved(g, spread)
+
+    def spread(array: Any) -> Any:
+        full = np.empty(shape, array.dtype)
+        full[...] = array.reshape(kept)
+        return full
 
     return Taped(sum(x.value, axis), [(x, back)])
 
@@ -294,7 +300,7 @@ def logsumexp(x: Value, axis: int = 0) -> Value:
         return value
 
     def expand(y: Value) -> Value:
-        return _moved(y, lambda array: np.expand_dims(array, axis))
+        return moved(y, lambda array: np.expand_dims(array, axis))
 
     return Taped(value, [(x, lambda g: times(expand(g), np.exp(x.value - expand(value))))])
 
@@ -302,7 +308,7 @@ def logsumexp(x: Value, axis: int = 0) -> Value:
 def _along(function: Callable[[Value], Value], x: Value, axis: int) -> Value:
     """Applies what works along the first axis to another one."""
     result = function(_in_front(x, (axis,)))
-    return result if axis == 0 else _moved(result, lambda array: np.moveaxis(array, 0, axis))
+    return result if axis == 0 else moved(result, lambda array: np.moveaxis(array, 0, axis))
 
 
 def gather(x: Value, index: Any) -> Value:
@@ -324,7 +330,7 @@ def flip(x: Value, axis: int = 0) -> Value:
     """The entries of an axis in reverse order."""
     if not is_own(x):
         return _space(x).flip(x, axis=axis)
-    value = _moved(raw(x), lambda array: np.flip(array, axis))
+    value = moved(raw(x), lambda array: np.flip(array, axis))
     return Taped(value, [(x, lambda g: flip(g, axis))]) if isinstance(x, Taped) else value
 
 
@@ -332,7 +338,7 @@ def roll(x: Value, shift: int, axis: int = 0) -> Value:
     """The entries of an axis moved on by some places; those at its end come in at its start."""
     if not is_own(x):
         return _space(x).roll(x, shift, axis=axis)
-    value = _moved(raw(x), lambda array: np.roll(array, shift, axis))
+    value = moved(raw(x), lambda array: np.roll(array, shift, axis))
     return Taped(value, [(x, lambda g: roll(g, -shift, axis))]) if isinstance(x, Taped) else value
 
 
@@ -362,7 +368,7 @@ def sort(x: Value, axis: int = 0) -> Value:
     order = kernels.sorting(front)
 
     def taken(y: Value) -> Value:
-        return _moved(y, lambda array: np.take_along_axis(array, order, axis=0))
+        return moved(y, lambda array: np.take_along_axis(array, order, axis=0))
 
     value = _along(taken, raw(x), axis)
     if not isinstance(x, Taped):
@@ -370,6 +376,6 @@ def sort(x: Value, axis: int = 0) -> Value:
     back = np.argsort(order, axis=0)
 
     def returned(y: Value) -> Value:
-        return _moved(y, lambda array: np.take_along_axis(array, back, axis=0))
+        return moved(y, lambda array: np.take_along_axis(array, back, axis=0))
 
     return Taped(value, [(x, lambda g: _along(returned, g, axis))])

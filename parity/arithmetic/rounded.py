@@ -3,10 +3,13 @@
 Source: Monte Carlo arithmetic, Parker 1997; docs/noise.md has the measurements.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from parity.arithmetic.entries import EXACT, Entries, masks
 
 __all__ = ["REPLICAS", "SMALLEST", "UNIT_ROUNDOFF", "Luck", "Rounded"]
 
@@ -14,29 +17,14 @@ UNIT_ROUNDOFF = 2.0**-24  # of float32, to nearest
 REPLICAS = 64
 SMALLEST = 2.0**-126  # JAX flushes what is smaller
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: Fibonacci hashing
-_MANTISSA = np.uint64(11)  # a float64 holds 53 of 64 bits
+_SPREAD = np.uint64(64 - 29)  # the upper 29 bits of a hash are a die; as the lower ones of a ...
+_ONE = np.float64(1.0).view(np.uint64)  # ... float64 of 1 and more they make up to 2 roundoffs
+_BLOCK = 2**14  # values handled at once
+_ROLLS = 2**10  # throws of the dice drawn at once
 _SEED = 20  # any: allowances must be the same in every run
-EXACT = frozenset(
-    {
-        np.negative,
-        np.absolute,
-        np.maximum,
-        np.minimum,
-        np.less,
-        np.less_equal,
-        np.greater,
-        np.greater_equal,
-        np.equal,
-        np.not_equal,
-        np.isfinite,
-        np.isnan,
-        np.sign,
-    }
-)
-"""What no float32 program rounds."""
 
 Array = NDArray[np.float64]
+Dice = NDArray[np.uint64]
 
 
 class Luck:
@@ -52,7 +40,11 @@ class Luck:
     ) -> None:
         self.replicas = replicas
         self._random = np.random.Generator(np.random.SFC64(seed))
-        self.scale = 1 + self._random.random(replicas) if foreign_bits else np.ones(replicas)
+        self._scale = 1 + self._random.random(replicas) if foreign_bits else None
+        self._salt = self._random.bit_generator.random_raw(replicas)
+        self._odds: list[np.uint64] = []
+        self._scratch: dict[tuple[int, ...], tuple[Dice, Dice]] = {}
+        self._places: dict[tuple[int, ...], NDArray[np.intp]] = {}
         number = np.arange(replicas)
         self.adds_onto_base = number % 2 == 0
         self.subtracts_logsumexp = number // 2 % 2 == 0
@@ -63,71 +55,145 @@ class Luck:
 
         Integers and booleans are the same for all of them: their last axis has length 1.
         """
-        array = np.asarray(values)
+        array = np.asarray(values)[..., None]
         if array.dtype.kind != "f":
-            return array[..., None]
-        return self.wrap(np.repeat(array[..., None], self.replicas, axis=-1))
+            return array
+        return Rounded(np.repeat(array, self.replicas, axis=-1), self)
 
-    def wrap(self, values: Any) -> "Rounded":
-        """Marks an array, replicas last, as computed with this luck."""
-        rounded = np.asarray(values).view(Rounded)
-        rounded.luck = self
-        return rounded
-
-    def round(self, exact: Array) -> Array:
-        """Moves each value at random, by up to the unit roundoff times its size.
+    def round(self, values: Array) -> Array:
+        """Moves each value, where it stands, by up to the unit roundoff times its size, at random.
 
         Within one operation of one replica equal values move alike, as in any program: a hash of
         their bits is the die. Half of the replicas flush subnormal results to 0, as JAX does.
         """
-        bits = np.ascontiguousarray(exact, np.float64).view(np.uint64)
-        salt = self._random.bit_generator.random_raw(self.replicas)
-        dice = ((bits ^ salt) * _GOLDEN) >> _MANTISSA  # uniform below 2⁵³
-        rounded: Array = exact * (dice * (2 * UNIT_ROUNDOFF * 2.0**-53) + (1 - UNIT_ROUNDOFF))
-        small = np.abs(rounded) < SMALLEST
-        if small.any():
-            rounded[small & self.flushes] = 0.0
-        return rounded
+        if not self._odds:
+            self._odds = [*(self._random.bit_generator.random_raw(_ROLLS) | np.uint64(1))]
+        odd = self._odds.pop()
+        if values.size <= _BLOCK:
+            self._round_block(values, odd)
+            return values
+        flat = np.ascontiguousarray(values).reshape(-1, self.replicas)
+        rows = _BLOCK // self.replicas
+        for start in range(0, len(flat), rows):
+            self._round_block(flat[start : start + rows], odd)
+        return flat.reshape(values.shape)
 
-    def order(self, length: int) -> NDArray[np.intp]:
-        """Returns one order of summation per replica, [length, replica].
+    def _round_block(self, values: Array, odd: np.uint64) -> None:
+        """Few enough values that their dice stay near the processor."""
+        shape = values.shape
+        if shape not in self._scratch:
+            salts = np.ascontiguousarray(np.broadcast_to(self._salt, shape))
+            self._scratch[shape] = salts, np.empty_like(salts)
+        salts, dice = self._scratch[shape]
+        factors = dice.view(np.float64)
+        np.bitwise_xor(values.view(np.uint64), salts, dice)
+        np.multiply(dice, odd, dice)
+        np.right_shift(dice, _SPREAD, dice)
+        np.bitwise_or(dice, _ONE, dice)
+        np.subtract(factors, UNIT_ROUNDOFF, factors)
+        np.multiply(values, factors, values)
+        np.absolute(values, factors)
+        if not np.minimum.reduce(factors, None, initial=1.0) >= SMALLEST:  # or NaN
+            np.copyto(values, 0.0, where=(factors < SMALLEST) & self.flushes)
 
-        Two replicas keep the order of the data and two turn it round, as plain programs do: sorted
-        data pile up and come down again, which orders at random hardly ever do.
+    def shuffled(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        """Puts the first axis of arrays [n, batch, replica] into an order of each replica's own.
+
+        The same order for all of the arrays. Two replicas keep the order of the data and two turn
+        it round, as plain programs do: sorted data pile up and come down again, which orders at
+        random hardly ever do. The others' are drawn once for each shape, and then set off anew.
         """
-        order = self._random.random((length, self.replicas), dtype=np.float32).argsort(axis=0)
-        order[:, :2] = np.arange(length)[:, None]
-        order[:, 2:4] = np.arange(length)[::-1, None]
-        return order
+        shape = arrays[0].shape
+        if shape not in self._places:
+            self._places[shape] = self._drawn(*shape)
+        places, start = self._places[shape], self._random.permutation(shape[0])
+        found = []
+        for array in arrays:
+            result = array.take(start, axis=0).ravel().take(places, mode="clip")
+            result[..., :2] = array[..., :2]
+            result[..., 2:4] = array[::-1, ..., 2:4]
+            found.append(result)
+        return found
 
-    def shuffle(self, terms: Array, order: NDArray[np.intp]) -> Array:
-        """Puts the first axis into each replica's own order."""
-        middle = (1,) * (terms.ndim - 2)
-        return np.take_along_axis(terms, order.reshape(len(order), *middle, -1), axis=0)
+    def _drawn(self, length: int, batch: int, replicas: int) -> NDArray[np.intp]:
+        """Where in a flattened array each replica finds its terms, in an order of its own."""
+        keys = self._random.random((replicas, length), dtype=np.float32)
+        order = np.ascontiguousarray(keys.argsort(axis=1).T)[:, None]
+        return order * (batch * replicas) + np.arange(batch * replicas).reshape(batch, replicas)
+
+    def blocks(self, length: int, batch: int) -> Iterator[slice]:
+        """Parts of a batch of sums that are small enough to stay near the processor."""
+        size = max(1, _BLOCK // (length * self.replicas))
+        return (slice(first, first + size) for first in range(0, batch, size))
+
+    def narrow(self, values: Array) -> NDArray[np.float32]:
+        """Float32, at the scale at which each replica sums."""
+        scaled = values if self._scale is None else values * self._scale
+        return scaled.astype(np.float32)
+
+    def widen(self, values: NDArray[np.float32]) -> Array:
+        """The float64 of a sum, without the scale."""
+        wide: Array = values.astype(np.float64)
+        return wide if self._scale is None else wide / self._scale
 
     def added(self, terms: Array) -> Array:
         """Float32 sums over the first axis, left to right, each replica in an order of its own."""
         if len(terms) < 2:
             return terms.sum(0)
-        shuffled = (self.shuffle(terms, self.order(len(terms))) * self.scale).astype(np.float32)
-        return shuffled.sum(0, dtype=np.float32).astype(np.float64) / self.scale
+        batches = terms.reshape(len(terms), -1, self.replicas)
+        sums = np.empty(batches.shape[1:])
+        for part in self.blocks(*batches.shape[:2]):
+            (shuffled,) = self.shuffled(self.narrow(batches[:, part]))
+            sums[part] = self.widen(left_to_right(shuffled))
+        return sums.reshape(terms.shape[1:])
+
+    def scattered(self, base: Array, index: NDArray[np.intp], terms: Array) -> Array:
+        """Adds terms[i] to base[index[i]] in float32, each replica in an order of its own.
+
+        Args:
+            base: [m, batch, replica].
+            index: [n, batch, 1].
+            terms: [n, batch, replica].
+        """
+        sums = np.empty(base.shape)
+        for part in self.blocks(*terms.shape[:2]):
+            flat = self.narrow(base[:, part])
+            row = flat[0]
+            places = index[:, part] * row.size + np.arange(row.size).reshape(row.shape)
+            shuffled, places = self.shuffled(self.narrow(terms[:, part]), places)
+            np.add.at(flat.reshape(-1), places.ravel(), shuffled.ravel())
+            sums[:, part] = self.widen(flat)
+        return sums
 
 
-class Rounded(np.ndarray[Any, np.dtype[Any]]):
+def left_to_right(terms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Float32 sums over the first axis, one term after the other.
+
+    NumPy adds pairwise along the axis whose entries are side by side in memory. That must not be
+    the first one: of a single column it takes the running sums.
+    """
+    if terms[0].size == 1:
+        return terms.cumsum(0, dtype=np.float32)[-1]
+    return np.add.reduce(np.ascontiguousarray(terms), axis=0, dtype=np.float32)
+
+
+class Rounded(Entries):
     """Float64 values [..., replica], every result of which is rounded at random to float32."""
 
-    luck: Luck
+    def __init__(self, value: Array, luck: Luck) -> None:
+        self.value, self.luck = value, luck
 
-    def __array_finalize__(self, source: Any) -> None:
-        if isinstance(source, Rounded):
-            self.luck = source.luck
+    def moved(self, change: Callable[[Array], Array]) -> "Rounded":
+        """The same values elsewhere; the replicas stay last."""
+        return Rounded(change(self.value), self.luck)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options:  # sums have orders: `kernels.total`
             return NotImplemented
-        plain = [x.view(np.ndarray) if isinstance(x, Rounded) else x for x in inputs]
+        plain = [x.value if isinstance(x, Rounded) else x for x in inputs]
         result = ufunc(*plain)
-        if result.dtype.kind != "f":
-            return result
-        masked = ufunc is np.multiply and any(np.asarray(x).dtype.kind == "b" for x in plain)
-        return self.luck.wrap(result if ufunc in EXACT or masked else self.luck.round(result))
+        if ufunc in EXACT:
+            return Rounded(result, self.luck) if result.dtype.kind == "f" else result
+        if ufunc is np.multiply and (masks(plain[0]) or masks(plain[1])):
+            return Rounded(result, self.luck)
+        return Rounded(self.luck.round(result), self.luck)

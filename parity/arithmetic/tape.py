@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.arithmetic import kernels
 from parity.arithmetic.bounded import Bounded
-from parity.arithmetic.kernels import exactly
+from parity.arithmetic.entries import exactly, moved
 from parity.arithmetic.rounded import Rounded
 
 __all__ = ["Scatter", "Taped", "as_frameworks_do", "fit", "gradients", "raw", "times"]
@@ -41,12 +41,19 @@ class Scatter:
 
     def onto(self, base: Value | None, g: Value, like: Value) -> Value:
         """Adds a cotangent at the picked places; to nothing where nothing else has come."""
-        start = kernels.exactly(like) * 0.0 if base is None else base
-        if isinstance(g, Rounded) and not isinstance(start, Rounded):
-            start = g.luck.wrap(start)
-        elif isinstance(g, Bounded) and not isinstance(start, Bounded):
-            start = Bounded(start)
-        return kernels.scatter_add(start, self.index, g)
+        if g.shape[1:] != like.shape[1:]:  # picked for each of a batch from what is common to it
+            wide = np.zeros((like.shape[0], *g.shape[1:]))
+            summed = fit(kernels.scatter_add(_beside(g, wide), self.index, g), like)
+            return summed if base is None else base + summed
+        start = np.zeros(like.shape) if base is None else base
+        return kernels.scatter_add(_beside(g, start), self.index, g)
+
+
+def _beside(g: Value, x: Value) -> Value:
+    """A plain value in the arithmetic of another."""
+    if isinstance(x, np.ndarray) and isinstance(g, Rounded):
+        return Rounded(x, g.luck)
+    return Bounded(x) if isinstance(x, np.ndarray) and isinstance(g, Bounded) else x
 
 
 class Taped:
@@ -108,7 +115,7 @@ class Taped:
                 full[index] = array
                 return full
 
-            return _moved(g, placed)
+            return moved(g, placed)
 
         return Taped(self.value[index], [(self, back)])
 
@@ -158,24 +165,17 @@ def _binary(
     return Taped(ufunc(x, y), parents)
 
 
-def _moved(x: Value, change: Callable[[Any], Any]) -> Value:
-    """Moves entries without computing, in any arithmetic."""
-    if isinstance(x, Bounded):
-        return x.both(change)
-    if isinstance(x, Rounded):
-        return x.luck.wrap(change(exactly(x)))
-    return change(x)
-
-
 def fit(g: Value, like: Value) -> Value:
     """Sums a cotangent down to the shape of its value: axes that were added or stretched."""
+    if g.shape == like.shape:
+        return g
     while g.ndim > like.ndim:
         g = kernels.total(g, 1)
     for axis in range(like.ndim):
         if like.shape[axis] == 1 and g.shape[axis] != 1:
-            first = _moved(g, lambda array, axis=axis: np.moveaxis(array, axis, 0))
+            first = moved(g, lambda array, axis=axis: np.moveaxis(array, axis, 0))
             summed = kernels.total(first, 1)
-            g = _moved(summed, lambda array, axis=axis: np.expand_dims(array, axis))
+            g = moved(summed, lambda array, axis=axis: np.expand_dims(array, axis))
     return g
 
 
@@ -190,7 +190,7 @@ def gradients(out: Taped, wanted: Sequence[Taped]) -> list[Value]:
         One array for each, of its shape; zeros where nothing depends on it.
     """
     order = _sorted(out)
-    ones = _moved(out.value, np.ones_like)
+    ones = moved(out.value, np.ones_like)
     if isinstance(ones, Bounded):
         ones = Bounded(ones.value)
     cotangents: dict[int, Value] = {id(out): ones}

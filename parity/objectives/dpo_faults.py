@@ -286,6 +286,7 @@ FAULTS: tuple[Fault, ...] = (
         "https://github.com/Goekdeniz-Guelmez/mlx-lm-lora/pull/25",
         "dpo/gradient",
         _START,
+        # 0·m: what is differentiated must depend on something, even where it is detached
         edits={"z": lambda beta, margins: beta * op.stop_gradient(margins) + 0.0 * margins},
     ),
     Fault(

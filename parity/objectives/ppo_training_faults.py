@@ -18,6 +18,12 @@ def _brackets_lost(advantages: Any) -> Any:
     return advantages - op.mean(advantages) / (faulty.deviation(advantages, 1) + 1e-5)
 
 
+def _by_halves(terms: Any) -> Any:
+    half = terms.shape[0] // 2
+    second = op.sum(terms[half:])
+    return (op.sum(terms[:half]) + second if half else second) / terms.shape[0]
+
+
 TRAINING: tuple[Fault, ...] = (
     Fault(
         "baseline-lost",
@@ -285,12 +291,7 @@ REWRITES: tuple[Fault, ...] = (
         "The mean is assembled from the sums of two halves.",
         "(Σ first + Σ second)/N",
         _UNKNOWN,
-        edits={
-            "surrogate": lambda terms: (
-                (op.sum(terms[: terms.shape[0] // 2]) + op.sum(terms[terms.shape[0] // 2 :]))
-                / terms.shape[0]
-            )
-        },
+        edits={"surrogate": _by_halves},
         equivalent=True,
     ),
     Fault(

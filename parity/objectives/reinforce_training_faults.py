@@ -186,8 +186,8 @@ TRAINING: tuple[Fault, ...] = (
         "The reference is replaced by the policy after every update.",
         "log π_ref ← log π",
         "https://github.com/aburkov/theLMbook/issues/8",
-        "reinforce/reference",
-        _SECOND,
+        "reinforce/reference_kl",
+        {"checkpoint": 1},  # measured before the second update shows the reference itself
         update=faulty.UPDATE["reference-follows"],
     ),
     Fault(

@@ -55,9 +55,20 @@ def diagnosed(diagnosis: Diagnosis, name: str) -> str:
 def about_check(report: "CheckReport") -> list[str]:
     """What is to be known of a function beside its values."""
     return [
+        *_covered(report),
         *(f"note: it {note}" for note in report.notes),
         *(f"widened: {widening.sentence()}" for widening in report.widened),
     ]
+
+
+def _covered(report: "CheckReport") -> list[str]:
+    """How many branches of the objective the probes reached, and which they did not."""
+    cells = {c.cell: c for part in report.lessons if part.coverage for c in part.coverage.cells}
+    if not cells:
+        return []
+    missed = [name for name, cell in cells.items() if not cell.exercised]
+    told = f"coverage: {len(cells) - len(missed)} of {len(cells)} branches at the probes"
+    return [f"{told}; not exercised: {', '.join(missed)}" if missed else told]
 
 
 def check_failure(report: "CheckReport") -> list[str]:
