@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.arithmetic.rounded import REPLICAS
 from parity.backends import CALLED, Progress, Workers
 from parity.calling import Answer
 from parity.deriving import Derive, Gather, InputsHeader, load_inputs, prepared
 from parity.errors import BackendError, InputError
 from parity.files import read_bytes, write_arrays
-from parity.arithmetic.rounded import REPLICAS
 from parity.parting import (
     DTYPES,
     SIDES,

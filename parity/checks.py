@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from parity import gate
 from parity.arithmetic.measure import Expected
@@ -15,8 +14,8 @@ from parity.backends import CALLED, Progress, Workers, load_trace
 from parity.calling import Answer, Call
 from parity.comparison import ORACLE, Verdict, worst_verdict
 from parity.convention import Convention
-from parity.errors import BackendError, InputError
 from parity.coverage import of_points
+from parity.errors import BackendError, InputError
 from parity.followup import Failure, follow_up
 from parity.judging import CheckReport, Scene, judged, probed, trained
 from parity.lessons.probes import grid_of

@@ -92,9 +92,8 @@ class Convention(msgspec.Struct, frozen=True, kw_only=True):
             if choice is None:
                 known = ", ".join(each.name for each in objective.choices)
                 if name in OLD_OPTIONS:
-                    raise InputError(
-                        f"--{name}: got {option}; {word} has no such choice, expected one of {known}"
-                    )
+                    told = f"{word} has no such choice, expected one of {known}"
+                    raise InputError(f"--{name}: got {option}; {told}")
                 raise InputError(f"--set: got {name}={option}; expected one of {known} for {word}")
             if option not in choice.options:
                 known = ", ".join(choice.options)

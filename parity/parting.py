@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.calling import Answer
-from parity.comparison import Comparison, Verdict, compare, worst_verdict
 from parity.arithmetic.measure import FLOAT64_SCALE, MULTIPLE
 from parity.arithmetic.rounded import SMALLEST
+from parity.calling import Answer
+from parity.comparison import Comparison, Verdict, compare, worst_verdict
 from parity.trace import Quantity
 from parity.widening import Widened, Widening, applied, widen
 

@@ -122,7 +122,7 @@ def run(
             progress("gate", f"judging {case.problem.name}")
             judgement = gate.judge(case, settings.allowed_noise)
             if judgement.verdict == "divergent":
-                diagnosed = _diagnosed(case, judgement, settings, progress)
+                diagnosed = _diagnosed(case, judgement, progress)
                 judgement = msgspec.structs.replace(judgement, diagnosis=diagnosed)
             judgements.append(judgement)
         report = _report(judgements, cases, settings)
@@ -277,20 +277,14 @@ def _jobs(
     return trained + evaluated
 
 
-def _diagnosed(
-    case: gate.Case, judgement: LessonReport, settings: Settings, progress: Progress
-) -> list[Diagnosis]:
-    """Compares whoever is to blame with the known faults; a failure here changes no verdict."""
+def _diagnosed(case: gate.Case, judgement: LessonReport, progress: Progress) -> list[Diagnosis]:
+    """Compares whoever is to blame with the known faults."""
     from parity.diagnosis import diagnose
 
     found = []
     for name in judgement.blamed:
-        try:
-            progress("oracle", f"comparing {name} with known faults")
-            diagnosis = diagnose(case, judgement.comparisons, name)
-        except BackendError as error:
-            diagnosis = Diagnosis(implementation=name, reason=str(error))
-        found.append(diagnosis)
+        progress("oracle", f"comparing {name} with known faults")
+        found.append(diagnose(case, judgement.comparisons, name))
     return found
 
 

@@ -8,7 +8,10 @@ import numpy as np
 
 from parity.figures.document import Record
 from parity.figures.record import record
-from parity.problem import DPO, PPO, Problem, Reward
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reward import Reward
+from parity.problem import Problem
 from parity.quantities import expected
 from parity.trace import Quantity, Trace
 

@@ -56,7 +56,8 @@ def document(problem: Problem) -> bytes:
     """Writes a problem as TOML; msgspec needs another package for that."""
 
     def table(values: dict[str, Any]) -> Iterator[str]:
-        for key, value in values.items():
+        tables_last = sorted(values.items(), key=lambda item: isinstance(item[1], dict))
+        for key, value in tables_last:
             if isinstance(value, dict):
                 yield f"[{key}]"
                 yield from table(value)

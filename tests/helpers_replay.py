@@ -5,7 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from parity import replay, stepwise
-from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem
 from parity.quantities import TRAINED, expected
 from parity.replay import Emission
 from parity.trace import Trace, quantities_from

@@ -26,7 +26,8 @@ from helpers_figures import (
 from parity.errors import InputError
 from parity.figures.document import Record, content_hash, encode, load
 from parity.figures.record import generated_at, record
-from parity.problem import REINFORCE, Problem
+from parity.objectives.reinforce import REINFORCE
+from parity.problem import Problem
 
 SCORE_FUNCTION = REINFORCE(
     logits=(0.7, -0.7), scores=(1.0, 0.0), rollouts=2, samples=5, rate=0.1, beta=0.2

@@ -25,7 +25,11 @@ from parity.figures.gallery import drawings as drawings_of
 from parity.figures.margins import FLOOR, draw_margins, margins, render_margins
 from parity.figures.record import record
 from parity.gate import Case
-from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem
 from parity.quantities import expected
 from parity.report import LessonReport
 from parity.trace import Quantity, Trace

@@ -17,7 +17,11 @@ from parity.figures.mechanism import _figure, border, draw_graph, render_mechani
 from parity.figures.style import TONES
 from parity.figures.table import draw_table
 from parity.figures.text import width, wrap
-from parity.problem import DPO, PPO, REINFORCE, Problem, Reward, lessons, load_problem
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem, lessons, load_problem
 
 TOWARDS = Node(id="b", x=9.0, y=1.0, label="b", tone="data", w=1.0, h=1.0)
 REWARD = Problem(

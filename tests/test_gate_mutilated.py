@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from helpers_gate import TWINS, in_mode, problem_of, trajectory_of, with_quantity, with_values
-from parity import gate, probes
+from parity import gate
 from parity.gate import Case
+from parity.lessons.probes import core
+from parity.objectives import find
 from parity.report import LessonReport
 from parity.trace import Quantity, Trace
 
@@ -195,7 +197,7 @@ def test_a_run_in_another_precision_is_divergent(
 
 def test_float64_is_held_to_its_own_allowance(backend: Callable[[str], Any]) -> None:
     problem, name = problem_of("dpo"), "dpo/final_margins"
-    grid = next(grid for grid in probes.core() if grid.objective == "dpo")
+    grid = core(find("dpo"))
     run = backend("torch").train(problem, None, "float64")
     evaluated = backend("torch").evaluate(grid, "float64")
 

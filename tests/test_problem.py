@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 
 from helpers_problem import SCORED, SMALL, document
 from parity.errors import InputError
-from parity.problem import (
-    DPO,
-    PPO,
-    REINFORCE,
-    Problem,
-    Reward,
-    lessons,
-    load_problem,
-    parse_problem,
-)
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem, lessons, load_problem, parse_problem
 
 
 def test_name_defaults_to_the_file_and_samples_lie_beside_it(tmp_path: Path) -> None:

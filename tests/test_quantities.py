@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
-from parity.quantities import EVALUATED, TRAINED, evaluated, expected, moment
+from parity.objectives import built_in
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem
+from parity.quantities import evaluated, expected, moment, of_runs
 
 # Sizes that are all different, so that no two axes can be confused.
 WHOLE = Problem(
@@ -51,12 +56,12 @@ def test_parts_that_are_left_out_record_nothing() -> None:
 
 
 def test_names_are_unique_and_axes_known() -> None:
-    names = [spec.name for spec in TRAINED]
+    names = [spec.name for spec in of_runs()]
     assert len(set(names)) == len(names)
-    axes = {axis for spec in TRAINED for axis in spec.axes}
+    axes = {axis for spec in of_runs() for axis in spec.axes}
     steps = {"rollout", "epoch", "update", "checkpoint"}
     assert axes == steps | {"action", "sample", "feature", "pair"}
-    for spec in EVALUATED:
+    for spec in [spec for objective in built_in().values() for spec in objective.at_points]:
         assert spec.axes[0] == "point"
         assert not set(spec.axes) & steps
 

@@ -9,7 +9,8 @@ import pytest
 
 from parity import gate, oracle, probes, replay
 from parity.points import Points
-from parity.problem import REINFORCE, Problem
+from parity.objectives.reinforce import REINFORCE
+from parity.problem import Problem
 from parity.report import LessonReport
 from parity.samples import Samples
 from parity.trace import Trace

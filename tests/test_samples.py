@@ -11,7 +11,9 @@ import pytest
 
 from parity.errors import InputError
 from parity.files import write_arrays
-from parity.problem import PPO, Problem, Reward
+from parity.objectives.ppo import PPO
+from parity.objectives.reward import Reward
+from parity.problem import Problem
 from parity.samples import Samples
 
 SMALL = Problem(

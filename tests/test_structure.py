@@ -8,11 +8,11 @@ import pytest
 
 from helpers_comparison import SPECS
 from parity.comparison import Verdict
-from parity.quantities import Spec, expected
+from parity.quantities import Declared, expected
 from parity.structure import structure
 from parity.trace import Quantity, Trace
 
-EXPECTED: dict[Spec, tuple[int, ...]] = {
+EXPECTED: dict[Declared, tuple[int, ...]] = {
     SPECS["ppo/actions"]: (2, 4),
     SPECS["ppo/ratios"]: (2, 3, 4),
     SPECS["ppo/surrogate"]: (2, 3),

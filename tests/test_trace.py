@@ -11,7 +11,7 @@ import pytest
 
 from parity.errors import InputError
 from parity.files import read_arrays, write_arrays
-from parity.quantities import TRAINED
+from parity.quantities import of_runs
 from parity.trace import Quantity, Trace, TraceHeader, quantities_from
 
 
@@ -69,7 +69,7 @@ def test_runs_survive_their_files_in_order_of_computation(
     found = Trace.load(tmp_path / "trace")
     assert_equal(found, trace)
     names = list(found.quantities)
-    assert names == [spec.name for spec in TRAINED if spec.name in found]
+    assert names == [spec.name for spec in of_runs() if spec.name in found]
     assert names != sorted(names)
 
 
@@ -190,7 +190,7 @@ def test_digest_ignores_who_computed_it_and_where() -> None:
 
 def test_quantities_are_named_in_the_order_of_the_catalogue() -> None:
     values = {name: np.zeros(2) for name in ("dpo/loss", "reward/loss", "ppo/loss")}
-    found = quantities_from(values, TRAINED)
+    found = quantities_from(values, of_runs())
     assert list(found) == ["reward/loss", "ppo/loss", "dpo/loss"]
     assert found["dpo/loss"].axes == ("update",)
     assert found["dpo/loss"].kind == "value"
@@ -201,7 +201,7 @@ def test_quantities_outside_the_catalogue_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"not in the catalogue of quantities: other, reward/lost$"
     ):
-        quantities_from(values, TRAINED)
+        quantities_from(values, of_runs())
 
 
 def test_a_failing_save_leaves_the_old_trace(

@@ -12,7 +12,8 @@ import pytest
 
 from parity import noise, replay
 from parity.points import Points
-from parity.problem import DPO, Problem
+from parity.objectives.dpo import DPO
+from parity.problem import Problem
 from parity.quantities import EVALUATED, evaluated, expected
 from parity.trace import Trace
 

@@ -139,7 +139,16 @@ def train(
         )
         state = pieces.update(before, gradients[0], rate)
         steps.append(
-            History(before.reference, *terms, loss, state.gradient, gradients[1], state.logits)
+            History._make(
+                (
+                    before.reference,
+                    *terms,
+                    loss,
+                    state.gradient,
+                    gradients[1],
+                    state.logits,
+                )
+            )
         )
     history = History(*(torch.stack(rows) for rows in zip(*steps, strict=True)))
     _, terms = pieces.loss(state.logits, state.reference, chosen, rejected, beta)

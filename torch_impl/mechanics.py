@@ -67,7 +67,8 @@ def _baseline(
     def step(action: Tensor, constant: Tensor) -> Tensor:
         batch = reinforce.Batch(action[None], (scores[action] - constant)[None])
         given = (logits, *batch, reference, torch.zeros_like(expected))
-        return -differentiate(reinforce.reinforce_loss, given, reinforce.DERIVED)[2][0]
+        gradient: Tensor = differentiate(reinforce.reinforce_loss, given, reinforce.DERIVED)[2][0]
+        return -gradient
 
     estimates, spreads = [], []
     for constant in [*constants, expected]:

@@ -161,15 +161,17 @@ def train(
         )
         state = pieces.update(before, gradients[0], rate)
         rows.append(
-            History(
-                before.reference,
-                before.scores,
-                *batch,
-                *terms,
-                loss,
-                state.gradient,
-                *gradients[1:],
-                state.logits,
+            History._make(
+                (
+                    before.reference,
+                    before.scores,
+                    *batch,
+                    *terms,
+                    loss,
+                    state.gradient,
+                    *gradients[1:],
+                    state.logits,
+                )
             )
         )
         checkpoints.append(measure(state))

@@ -1,1 +1,1 @@
-"""What numbers are: plain, replicas, bounds, a tape over any of them, and operations on them all."""
+"""What numbers are: plain, replicas, bounds, a tape over any of them, and operations on all."""

@@ -1,7 +1,7 @@
 """Running bounds: beside each value the most by which float32 arithmetic could have moved it.
 
 Source: running error analysis, Higham 2002, "Accuracy and Stability of Numerical Algorithms",
-section 3.3; sums after Jeannerod and Rump 2013.
+section 3.3; sums after Jeannerod and Rump 2013; underflow as in Higham's equation 2.8.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.arithmetic.entries import EXACT, Entries, masks
-from parity.arithmetic.rounded import UNIT_ROUNDOFF
+from parity.arithmetic.rounded import SMALLEST, UNIT_ROUNDOFF
 
-__all__ = ["Bounded"]
+__all__ = ["Bounded", "rounding"]
 
 FUNCTION_ULPS = 4.0  # roundoffs granted to one function of a mathematical library
 
@@ -44,12 +44,35 @@ class Bounded(Entries):
             if ufunc in EXACT:  # comparisons: no branch is taken differently
                 return ufunc(*(x.value if isinstance(x, Bounded) else x for x in inputs))
             return NotImplemented
-        masked = any(masks(x) for x in inputs)
         operands = [x if isinstance(x, Bounded) else Bounded(x) for x in inputs]
         value = ufunc(*(x.value for x in operands))
         error, roundoffs = _ERROR_OF[ufunc](value, *operands)
-        own = 0.0 if masked else roundoffs * UNIT_ROUNDOFF
-        return Bounded(value, error + own * (np.abs(value) + error))
+        if ufunc is np.multiply and any(masks(x) for x in inputs):
+            return Bounded(value, error)
+        return Bounded(value, error + rounding(value, error, roundoffs) if roundoffs else error)
+
+
+def rounding(value: Array, error: Array, roundoffs: float) -> Array:
+    """What so many roundoffs, or an underflow, may add to an error; nothing to an exact 0 or ∞."""
+    size = np.abs(value) + error
+    own = roundoffs * UNIT_ROUNDOFF * size + SMALLEST
+    return np.where((size == 0) | np.isinf(value), 0.0, own)
+
+
+def _product(size: Array, error: Array) -> Array:
+    """What an error becomes by a factor; no error stays none."""
+    return np.where((size == 0) | (error == 0), 0.0, np.abs(size) * error)
+
+
+def _share(error: Array, room: Array) -> Array:
+    """An error divided by how much is left of the divisor; without bound where nothing is."""
+    share = np.where(room > 0, error / room, np.inf)
+    return np.where(error == 0, 0.0, share)
+
+
+def _error_of_exp(a: Bounded, value: Array) -> Array:
+    """By how much exp(a) may grow: value (exp(error) - 1), also where the value underflows."""
+    return np.where(value == 0, np.exp(a.value + a.error), _product(value, np.expm1(a.error)))
 
 
 def error_of_larger(a: Bounded, b: Bounded) -> Array:
@@ -63,20 +86,27 @@ _ERROR_OF: dict[Any, Callable[..., tuple[Array, float]]] = {
     np.add: lambda _, a, b: (a.error + b.error, 1),
     np.subtract: lambda _, a, b: (a.error + b.error, 1),
     np.multiply: lambda _, a, b: (
-        np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error,
+        _product(a.value, b.error) + _product(b.value, a.error) + _product(a.error, b.error),
         1,
     ),
     np.divide: lambda value, a, b: (
-        (a.error + np.abs(value) * b.error) / (np.abs(b.value) - b.error),
+        _share(a.error + _product(value, b.error), np.abs(b.value) - b.error),
         1,
     ),
-    np.sqrt: lambda value, a: (a.error / (value + np.sqrt(np.abs(a.value - a.error))), 1),
-    np.exp: lambda value, a: (value * np.expm1(a.error), FUNCTION_ULPS),
-    np.expm1: lambda value, a: ((value + 1) * np.expm1(a.error), FUNCTION_ULPS),
-    np.log: lambda _, a: (a.error / (a.value - a.error), FUNCTION_ULPS),
-    np.log1p: lambda _, a: (a.error / (1 + a.value - a.error), FUNCTION_ULPS),
+    np.sqrt: lambda value, a: (
+        np.where(
+            a.error < a.value,
+            _share(a.error, value + np.sqrt(a.value - a.error)),
+            np.sqrt(a.error),
+        ),
+        1,
+    ),
+    np.exp: lambda value, a: (_error_of_exp(a, value), FUNCTION_ULPS),
+    np.expm1: lambda _, a: (_error_of_exp(a, np.exp(a.value)), FUNCTION_ULPS),
+    np.log: lambda _, a: (_share(a.error, a.value - a.error), FUNCTION_ULPS),
+    np.log1p: lambda _, a: (_share(a.error, 1 + a.value - a.error), FUNCTION_ULPS),
     np.tanh: lambda value, a: (
-        np.minimum(a.error * (1 - np.maximum(np.abs(value) - a.error, 0) ** 2), a.error),
+        np.minimum(_product(1 - np.maximum(np.abs(value) - a.error, 0) ** 2, a.error), a.error),
         FUNCTION_ULPS,
     ),
     np.negative: lambda _, a: (a.error, 0),

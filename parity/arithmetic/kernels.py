@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.arithmetic.bounded import Bounded
+from parity.arithmetic.bounded import Bounded, rounding
 from parity.arithmetic.entries import Entries, exactly
 from parity.arithmetic.rounded import UNIT_ROUNDOFF, Rounded
 
@@ -23,9 +23,12 @@ __all__ = [
     "running",
     "scatter_add",
     "select",
+    "sorted_alike",
     "sorting",
     "total",
 ]
+
+BFLOAT16_SPACING = 2.0**-8  # of neighbours to their size: eight bits of significand
 
 Value = Any
 
@@ -48,8 +51,7 @@ def _(x: Rounded, axes: int) -> Rounded:
 @total.register
 def _(x: Bounded, axes: int) -> Bounded:
     """The sum in any order: (n - 1) roundoffs of Σ|terms|, and the terms' own errors."""
-    rounding = (prod(x.shape[:axes]) - 1) * UNIT_ROUNDOFF
-    errors = x.error + rounding * (np.abs(x.value) + x.error)
+    errors = x.error + rounding(x.value, x.error, prod(x.shape[:axes]) - 1)
     return Bounded(total(x.value, axes), total(errors, axes))
 
 
@@ -68,7 +70,7 @@ def log_softmax(x: Value) -> Value:
 
 
 @log_softmax.register
-def _(x: Rounded) -> Rounded:
+def _(x: Rounded) -> Value:
     """Half of the replicas use (x - m) - log Σ, half x - logsumexp(x)."""
     most = largest(x)
     shifted = x - most
@@ -117,7 +119,7 @@ def scatter_add(base: Value, index: Any, terms: Value) -> Value:
 
 
 @scatter_add.register
-def _(base: Rounded, index: Any, terms: Rounded) -> Rounded:
+def _(base: Rounded, index: Any, terms: Rounded) -> Value:
     """Half of the replicas add onto the base, as XLA does, half onto zero and then to the base."""
     luck, shape = base.luck, base.shape
     onto = np.where(luck.adds_onto_base, base.value, 0.0).reshape(shape[0], -1, luck.replicas)
@@ -131,11 +133,10 @@ def _(base: Rounded, index: Any, terms: Rounded) -> Rounded:
 @scatter_add.register
 def _(base: Bounded, index: Any, terms: Bounded) -> Bounded:
     """N roundoffs of |base| + Σ|terms| per entry, in any order, chained or not."""
-    rounding = (len(terms.value) + 1) * UNIT_ROUNDOFF
     value = scatter_add(base.value, index, terms.value)
-    sizes = scatter_add(np.abs(base.value), index, np.abs(terms.value) + terms.error)
-    errors = scatter_add(base.error, index, terms.error)
-    return Bounded(value, errors + rounding * (sizes + base.error))
+    each = base.error + rounding(base.value, base.error, len(terms.value) + 1)
+    more = terms.error + rounding(terms.value, terms.error, len(terms.value) + 1)
+    return Bounded(value, scatter_add(each, index, more))
 
 
 def select(mask: Any, yes: Value, no: Value) -> Value:
@@ -158,15 +159,28 @@ def running(x: Value) -> Value:
 
 @running.register
 def _(x: Rounded) -> Rounded:
-    sums = x.luck.narrow(x.value).cumsum(0, dtype=np.float32)
-    return Rounded(x.luck.widen(sums), x.luck)
+    """Some replicas add one by one, some in blocks, as parallel programs do."""
+    luck, terms = x.luck, x.luck.narrow(x.value)
+    sizes = [len(terms), *(2**power for power in range(1, len(terms).bit_length()))]
+    sums = np.empty_like(terms)
+    for turn, size in enumerate(sizes):
+        sums[..., turn :: len(sizes)] = _in_blocks(terms[..., turn :: len(sizes)], size)
+    return Rounded(luck.widen(sums), luck)
+
+
+def _in_blocks(terms: Any, size: int) -> Any:
+    """Running float32 sums of blocks, each onto the sum of the blocks before it."""
+    sums = terms.copy()
+    for start in range(0, len(terms), size):
+        block = terms[start : start + size].cumsum(0, dtype=np.float32)
+        sums[start : start + size] = block + sums[start - 1] if start else block
+    return sums
 
 
 @running.register
 def _(x: Bounded) -> Bounded:
     """As many roundoffs as additions, in any order."""
-    rounding = (len(x.value) - 1) * UNIT_ROUNDOFF
-    errors = x.error + rounding * (np.abs(x.value) + x.error)
+    errors = x.error + rounding(x.value, x.error, len(x.value) - 1)
     return Bounded(x.value.cumsum(0), errors.cumsum(0))
 
 
@@ -175,12 +189,21 @@ def sorting(x: Value) -> Any:
     return np.argsort(exactly(x), axis=0, kind="stable")
 
 
+def sorted_alike(x: Value, axis: int) -> Value:
+    """Sorted values: one may have taken the place of any other, so all have the worst error."""
+    if not isinstance(x, Bounded):
+        return x
+    worst = x.error.max(axis, keepdims=True)
+    return Bounded(x.value, np.broadcast_to(worst, x.shape))
+
+
 def as_bfloat16(x: Value) -> Value:
     """Values rounded to bfloat16, to nearest and ties to even, in the dtype that they had."""
     if isinstance(x, Rounded):
         return x.moved(as_bfloat16)
     if isinstance(x, Bounded):
-        return Bounded(as_bfloat16(x.value), x.error + 2.0**-8 * (np.abs(x.value) + x.error))
+        farther = x.error + BFLOAT16_SPACING * (np.abs(x.value) + x.error)
+        return Bounded(as_bfloat16(x.value), np.where(x.error == 0, 0.0, farther))
     bits = np.asarray(x, np.float32).view(np.uint32)
     even = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
     rounded = ((bits + even) & np.uint32(0xFFFF0000)).view(np.float32)

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.arithmetic import kernels
 from parity.arithmetic.entries import Entries, exactly, moved
-from parity.arithmetic.tape import Scatter, Taped, fit, raw, times
+from parity.arithmetic.tape import Scatter, Taped, fit, over, raw, times
 
 __all__ = [
     "abs",
@@ -81,40 +81,43 @@ def _unary(x: Value, name: str, back: Callable[[Value, Value, Value], Value]) ->
 
 
 def exp(x: Value) -> Value:
-    """exp(x)."""
+    """The exponential of x."""
     return _unary(x, "exp", lambda g, _x, y: times(g, y))
 
 
 def expm1(x: Value) -> Value:
-    """exp(x) - 1, without cancellation."""
+    """The exponential of x, less 1, without cancellation."""
     return _unary(x, "expm1", lambda g, x, _y: times(g, np.exp(x)))
 
 
 def log(x: Value) -> Value:
-    """log(x)."""
-    return _unary(x, "log", lambda g, x, _y: times(g, 1.0 / x))
+    """The natural logarithm of x."""
+    return _unary(x, "log", lambda g, x, _y: over(g, x))
 
 
 def log1p(x: Value) -> Value:
-    """log(1 + x), without cancellation."""
-    return _unary(x, "log1p", lambda g, x, _y: times(g, 1.0 / (1.0 + x)))
+    """The natural logarithm of 1 + x, without cancellation."""
+    return _unary(x, "log1p", lambda g, x, _y: over(g, 1.0 + x))
 
 
 def sqrt(x: Value) -> Value:
     """√x."""
-    return _unary(x, "sqrt", lambda g, _x, y: times(g, 0.5 / y))
+    return _unary(x, "sqrt", lambda g, _x, y: over(0.5 * g, y))
 
 
 def tanh(x: Value) -> Value:
-    """tanh(x)."""
+    """The hyperbolic tangent of x."""
     return _unary(x, "tanh", lambda g, _x, y: times(g, 1.0 - y * y))
 
 
-def abs(x: Value) -> Value:
+def abs(x: Value) -> Value:  # noqa: A001  # the array API's name
     """|x|; its derivative at 0 is 0."""
     if isinstance(x, Taped):
-        above, below = exactly(x.value) > 0, exactly(x.value) < 0
-        return Taped(np.absolute(x.value), [(x, lambda g: g * above - g * below)])
+        sign = np.sign(exactly(x.value))
+        return Taped(
+            np.absolute(x.value),
+            [(x, lambda g: kernels.select(sign < 0, -g, g * (sign > 0)))],
+        )
     return _space(x).abs(x)
 
 
@@ -130,22 +133,32 @@ def softplus(x: Value) -> Value:
 
 def logaddexp(a: Value, b: Value) -> Value:
     """log(exp(a) + exp(b)), without overflow."""
-    if is_own(a) and is_own(b):
-        return a + softplus(b - a)
-    return _space(a, b).logaddexp(_like(a, b), _like(b, a))
+    if not (is_own(a) and is_own(b)):
+        return _space(a, b).logaddexp(_like(a, b), _like(b, a))
+    x, y = raw(a), raw(b)
+    value = np.maximum(x, y) + np.log1p(np.exp(-np.absolute(x - y)))
+
+    def back(node: Taped) -> Callable[[Value], Value]:
+        return lambda g: fit(times(g, np.exp(node.value - value)), node.value)
+
+    parents = [(node, back(node)) for node in (a, b) if isinstance(node, Taped)]
+    return Taped(value, parents) if parents else value
 
 
 def log_sigmoid(x: Value) -> Value:
-    """log σ(x)."""
+    """The logarithm of σ(x), without overflow."""
     return -softplus(-x)
 
 
 def sigmoid(x: Value) -> Value:
-    """σ(x) = exp(x - softplus(x))."""
+    """σ(x) = 1/(1 + exp(-x)), without overflow."""
     if isinstance(x, Taped):
         y, other = sigmoid(x.value), sigmoid(-x.value)
         return Taped(y, [(x, lambda g: times(g, y * other))])
-    return exp(x - softplus(x))
+    if is_own(x):
+        small = np.exp(-np.absolute(x))  # of the two exponentials
+        return kernels.select(exactly(x) >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+    return x.sigmoid() if hasattr(x, "sigmoid") else sys.modules["jax"].nn.sigmoid(x)
 
 
 def minimum(a: Value, b: Value) -> Value:
@@ -166,25 +179,28 @@ def _one_of(ufunc: Any, name: str, a: Value, b: Value) -> Value:
     if not (isinstance(a, Taped) or isinstance(b, Taped)):
         return value
     first = np.asarray(exactly(x) == ufunc(exactly(x), exactly(y)))
-    return Taped(
-        value,
-        [
-            (node, lambda g, node=node, taken=taken: fit(g * taken, node.value))
-            for node, taken in ((a, first), (b, ~first))
-            if isinstance(node, Taped)
-        ],
-    )
+    return _chosen(value, (a, first), (b, ~first))
+
+
+def _chosen(value: Value, *sides: tuple[Value, Any]) -> Value:
+    """A value of entries each taken from one of two sides, which alone gets its gradient."""
+
+    def back(node: Taped, taken: Any) -> Callable[[Value], Value]:
+        return lambda g: fit(kernels.select(taken, g, 0.0), node.value)
+
+    parents = [(node, back(node, taken)) for node, taken in sides if isinstance(node, Taped)]
+    return Taped(value, parents) if parents else value
 
 
 def clip(x: Value, low: Value, high: Value) -> Value:
-    """x held between two bounds, which get no gradient; 1 inside and on them, 0 beyond."""
+    """Holds x between two bounds, which get no gradient; 1 inside and on them, 0 beyond."""
+    low, high = raw(low), raw(high)
     if not isinstance(x, Taped):
         return minimum(maximum(x, low), high)
-    low, high = raw(low), raw(high)
     value = np.minimum(np.maximum(x.value, low), high)
     plain = exactly(x.value)
     inside = np.asarray((plain >= exactly(low)) & (plain <= exactly(high)))
-    return Taped(value, [(x, lambda g: fit(g * inside, x.value))])
+    return Taped(value, [(x, lambda g: fit(kernels.select(inside, g, 0.0), x.value))])
 
 
 def where(mask: Value, yes: Value, no: Value) -> Value:
@@ -193,17 +209,8 @@ def where(mask: Value, yes: Value, no: Value) -> Value:
         space = _space(mask, yes, no)
         like = yes if not is_own(yes) else no
         return space.where(mask, _like(yes, like), _like(no, like))
-    mask = np.asarray(mask, bool)
-    value = kernels.select(mask, raw(yes), raw(no))
-    parents: list[tuple[Taped, Any]] = [
-        (
-            node,
-            lambda g, node=node, taken=taken: fit(kernels.select(taken, g, 0.0), node.value),
-        )
-        for node, taken in ((yes, mask), (no, ~mask))
-        if isinstance(node, Taped)
-    ]
-    return Taped(value, parents) if parents else value
+    mask = np.asarray(exactly(raw(mask)), bool)
+    return _chosen(kernels.select(mask, raw(yes), raw(no)), (yes, mask), (no, ~mask))
 
 
 def stop_gradient(x: Value) -> Value:
@@ -236,7 +243,7 @@ def _in_front(x: Value, axes: Sequence[int]) -> Value:
     return moved(x, lambda array: np.moveaxis(array, axes, range(len(axes))))
 
 
-def sum(x: Value, axis: Axis = 0, *, mask: Value = None) -> Value:
+def sum(x: Value, axis: Axis = 0, *, mask: Value = None) -> Value:  # noqa: A001  # the same
     """Sum over one or several state axes; where a mask is given, over what it keeps."""
     if mask is not None:
         x = where(mask, x, 0.0)
@@ -288,7 +295,7 @@ def log_softmax(x: Value, axis: int = 0) -> Value:
 
 
 def logsumexp(x: Value, axis: int = 0) -> Value:
-    """log Σ exp(x) along an axis, which goes."""
+    """The logarithm of Σ exp(x) along an axis, which goes."""
     if not is_own(x):
         space = _space(x)
         most = stop_gradient(space.max(x, axis=axis, keepdims=True))
@@ -370,7 +377,7 @@ def sort(x: Value, axis: int = 0) -> Value:
     def taken(y: Value) -> Value:
         return moved(y, lambda array: np.take_along_axis(array, order, axis=0))
 
-    value = _along(taken, raw(x), axis)
+    value = kernels.sorted_alike(_along(taken, raw(x), axis), axis)
     if not isinstance(x, Taped):
         return value
     back = np.argsort(order, axis=0)

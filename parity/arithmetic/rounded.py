@@ -123,7 +123,7 @@ class Luck:
 
     def blocks(self, length: int, batch: int) -> Iterator[slice]:
         """Parts of a batch of sums that are small enough to stay near the processor."""
-        size = max(1, _BLOCK // (length * self.replicas))
+        size = max(1, _BLOCK // (max(length, 1) * self.replicas))
         return (slice(first, first + size) for first in range(0, batch, size))
 
     def narrow(self, values: Array) -> NDArray[np.float32]:
@@ -138,10 +138,10 @@ class Luck:
 
     def added(self, terms: Array) -> Array:
         """Float32 sums over the first axis, left to right, each replica in an order of its own."""
-        if len(terms) < 2:
-            return terms.sum(0)
+        if len(terms) == 1:
+            return terms[0]
         batches = terms.reshape(len(terms), -1, self.replicas)
-        sums = np.empty(batches.shape[1:])
+        sums: Array = np.empty(batches.shape[1:])
         for part in self.blocks(*batches.shape[:2]):
             (shuffled,) = self.shuffled(self.narrow(batches[:, part]))
             sums[part] = self.widen(left_to_right(shuffled))
@@ -172,9 +172,12 @@ def left_to_right(terms: NDArray[np.float32]) -> NDArray[np.float32]:
     NumPy adds pairwise along the axis whose entries are side by side in memory. That must not be
     the first one: of a single column it takes the running sums.
     """
+    sums: NDArray[np.float32]
     if terms[0].size == 1:
-        return terms.cumsum(0, dtype=np.float32)[-1]
-    return np.add.reduce(np.ascontiguousarray(terms), axis=0, dtype=np.float32)
+        sums = terms.cumsum(0, dtype=np.float32)[-1]
+    else:
+        sums = np.add.reduce(np.ascontiguousarray(terms), axis=0, dtype=np.float32)
+    return sums
 
 
 class Rounded(Entries):

@@ -1,4 +1,4 @@
-"""A tape over any arithmetic: values that remember how a cotangent reaches what they are made of."""
+"""A tape over any arithmetic: values that remember the way back to what they are made of."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from parity.arithmetic.bounded import Bounded
 from parity.arithmetic.entries import exactly, moved
 from parity.arithmetic.rounded import Rounded
 
-__all__ = ["Scatter", "Taped", "as_frameworks_do", "fit", "gradients", "raw", "times"]
+__all__ = ["Scatter", "Taped", "as_frameworks_do", "fit", "gradients", "over", "raw", "times"]
 
 Value = Any
 Backward = Callable[[Value], Value]
@@ -81,7 +81,7 @@ class Taped:
         return _binary(np.add, self, other, lambda g, _a, _b: g, lambda g, _a, _b: g)
 
     def __radd__(self, other: Value) -> "Taped":
-        return self + other
+        return self.__add__(other)
 
     def __sub__(self, other: Value) -> "Taped":
         return _binary(np.subtract, self, other, lambda g, _a, _b: g, lambda g, _a, _b: -g)
@@ -95,7 +95,7 @@ class Taped:
         )
 
     def __rmul__(self, other: Value) -> "Taped":
-        return self * other
+        return self.__mul__(other)
 
     def __truediv__(self, other: Value) -> "Taped":
         return _binary(np.divide, self, other, _by_numerator, _by_denominator)
@@ -139,18 +139,26 @@ def raw(x: Value) -> Value:
 
 def times(g: Value, factor: Value) -> Value:
     """A cotangent times a derivative; what was masked out, and is exactly 0, stays 0."""
-    product = g * factor
-    if not _FORGIVING.get() or np.isfinite(exactly(factor)).all():
-        return product
-    return kernels.select(np.asarray(exactly(g)) == 0, 0.0, product)
+    return _masked(g, g * factor)
+
+
+def over(g: Value, divisor: Value) -> Value:
+    """A cotangent divided; what was masked out, and is exactly 0, stays 0."""
+    return _masked(g, g / divisor)
 
 
 def _by_numerator(g: Value, _a: Value, b: Value) -> Value:
-    return times(g, 1.0 / b) if not np.isfinite(exactly(1.0 / b)).all() else g / b
+    return over(g, b)
 
 
 def _by_denominator(g: Value, a: Value, b: Value) -> Value:
-    return -(times(g, a / b) / b)
+    return -over(times(g, a / b), b)
+
+
+def _masked(g: Value, result: Value) -> Value:
+    if not _FORGIVING.get() or np.isfinite(exactly(result)).all():
+        return result
+    return kernels.select(exactly(g) == 0, 0.0, result)
 
 
 def _binary(
@@ -173,10 +181,14 @@ def fit(g: Value, like: Value) -> Value:
         g = kernels.total(g, 1)
     for axis in range(like.ndim):
         if like.shape[axis] == 1 and g.shape[axis] != 1:
-            first = moved(g, lambda array, axis=axis: np.moveaxis(array, axis, 0))
-            summed = kernels.total(first, 1)
-            g = moved(summed, lambda array, axis=axis: np.expand_dims(array, axis))
+            g = _summed(g, axis)
     return g
+
+
+def _summed(g: Value, axis: int) -> Value:
+    """Sums over one axis, which stays with length 1."""
+    first = moved(g, lambda array: np.moveaxis(array, axis, 0))
+    return moved(kernels.total(first, 1), lambda array: np.expand_dims(array, axis))
 
 
 def gradients(out: Taped, wanted: Sequence[Taped]) -> list[Value]:

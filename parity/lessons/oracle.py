@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.arithmetic.measure import Emission, Lift
-from parity.points import Points
-from parity.problem import Problem
-from parity.trace import Trace
 from parity.objectives import Objective, find
 from parity.objectives.evaluation import Scope, called, descend, differentiated
 from parity.objectives.spec import Fault, Training
+from parity.points import Points
+from parity.problem import Problem
+from parity.trace import Trace
 
 __all__ = ["BATCH", "Lift", "at_points", "rounded", "steps", "trajectory"]
 

@@ -99,13 +99,13 @@ def _baseline(logits: Any, scores: Any, constants: Any) -> Iterator[Emission]:
     expected = op.sum(policy * scores)
     yield _rows(exact=policy * (scores - expected))
     yield _rows((0,), expected=expected)
-    actions = np.arange(len(scores)).reshape(-1, *(1,) * (policy.ndim - 1))
-    for i, constant in enumerate([*constants, expected]):
+    actions = np.arange(scores.shape[0]).reshape(-1, *(1,) * (policy.ndim - 1))
+    for i, constant in enumerate([*(constants[n] for n in range(constants.shape[0])), expected]):
         weights = policy * (scores - constant)
         estimate = weights - policy * op.sum(weights)
         yield _rows((slice(3 * i, 3 * i + 3),), estimates=estimate)
         spread = 0.0
-        for action in range(len(scores)):  # one sample's step: A (e_a - π)
+        for action in range(scores.shape[0]):  # one sample's step: A (e_a - π)
             advantage = scores[action] - constant
             step = advantage * (actions == action) - advantage * policy
             spread = spread + policy[action] * op.sum((step - estimate) * (step - estimate))
@@ -137,7 +137,7 @@ def _detached(
     ratios = result["ratios"]
     held = op.clip(ratios, 1 - clip, 1 + clip)
     unclipped = np.asarray(ratios * advantages <= held * advantages)
-    samples = len(actions)
+    samples = actions.shape[0]
     yield _rows(
         old=ratios * advantages * unclipped / samples,
         advantages=-(ratios * unclipped + held * ~unclipped) / samples,

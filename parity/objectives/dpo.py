@@ -7,9 +7,10 @@ from numpy.typing import ArrayLike
 
 from parity.arithmetic import operations as op
 from parity.objectives import categorical as bandit
+from parity.objectives.catalogue import Catalogue
 from parity.objectives.categorical import Count, Positive
 from parity.objectives.conventions import FROZEN, POLICY, REDUCTION, SHAPE, SIGN
-from parity.objectives.dpo_faults import FAULTS
+from parity.objectives.dpo_faults import EDITS
 from parity.objectives.pairs import BRANCHES, Pairs, bad_pairs, losses
 from parity.objectives.spec import Input, Objective, State, Training, Value
 
@@ -214,7 +215,7 @@ OBJECTIVE = Objective(
     branches=BRANCHES,
     core=_core,
     far=_far,
-    faults=FAULTS,
+    faults=Catalogue("dpo", EDITS),
     training=Training(
         table=DPO,
         loops=("update",),

@@ -32,7 +32,7 @@ def planted_pieces(twin: Any, objective: str, fault: str) -> Any:
     if known.collects:
         pieces = pieces._replace(collect=_collect(twin, spec, known))
     if known.update:
-        pieces = pieces._replace(update=_update(twin, spec, known.update))
+        pieces = pieces._replace(update=_update(twin, known.update))
     return pieces
 
 
@@ -61,7 +61,7 @@ def _collect(twin: Any, objective: Objective, fault: Fault) -> Callable[..., Any
     return collect
 
 
-def _update(twin: Any, objective: Objective, changes: Callable[..., Any]) -> Callable[..., Any]:
+def _update(twin: Any, changes: Callable[..., Any]) -> Callable[..., Any]:
     def update(state: Any, gradient: Any, rate: Any) -> Any:
         given = {**state._asdict(), "last": state.gradient, "gradient": gradient, "rate": rate}
         return twin.update(state, gradient, rate)._replace(**called(changes, given))

@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike
 
 from parity.arithmetic import operations as op
 from parity.objectives import categorical as bandit
+from parity.objectives.catalogue import Catalogue
 from parity.objectives.categorical import Count, NonNegative, Positive, Seed, probe_reference
 from parity.objectives.conventions import FROZEN, KL, POLICY, REDUCTION, SHAPE, SIGN
-from parity.objectives.ppo_faults import FAULTS
+from parity.objectives.ppo_faults import EDITS
 from parity.objectives.spec import Claim, Input, Objective, State, Training, Value
 
 __all__ = ["OBJECTIVE", "PPO"]
@@ -258,7 +259,7 @@ OBJECTIVE = Objective(
     behaviour="old_logps",
     core=_core,
     far=_far,
-    faults=FAULTS,
+    faults=Catalogue("ppo", EDITS),
     training=Training(
         table=PPO,
         loops=("rollout", "epoch"),

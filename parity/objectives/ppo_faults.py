@@ -1,19 +1,18 @@
-"""Known bugs of PPO; here those of clipping."""
+"""What known bugs and harmless rewrites compute; faults/ppo.toml has their words."""
 
 from typing import Any
 
 from parity.arithmetic import operations as op
+from parity.objectives import categorical as bandit
 from parity.objectives import faulty
-from parity.objectives.faulty import UNKNOWN as _UNKNOWN
-from parity.objectives.ppo_penalty_faults import PENALTY
-from parity.objectives.ppo_ratio_faults import RATIOS, terms
-from parity.objectives.ppo_training_faults import REWRITES, TRAINING
-from parity.objectives.spec import Fault
+from parity.objectives.catalogue import collect, edit, unfreeze, update
 
-__all__ = ["FAULTS"]
+__all__ = ["EDITS"]
 
-_START = {"rollout": 0, "epoch": 0}
-_SECOND = {"rollout": 0, "epoch": 1}
+
+def terms(ratios: Any, clipped: Any, advantages: Any) -> Any:
+    """What is right: the smaller of the two terms."""
+    return op.minimum(ratios * advantages, clipped * advantages)
 
 
 def _dual(ratios: Any, clipped: Any, advantages: Any) -> Any:
@@ -26,233 +25,192 @@ def _shared_minimum(a: Any, b: Any) -> Any:
     return op.where(tie, (a + b) / 2, op.minimum(a, b))
 
 
-_CLIPPING: tuple[Fault, ...] = (
-    Fault(
-        "clip-only",
-        "The ratio is clipped but the minimum with the unclipped term is gone.",
-        "-mean(clip(ρ)·A)",
-        "https://github.com/takuseno/ppo/issues/3",
-        "ppo/surrogate",
-        edits={"terms": lambda clipped, advantages: clipped * advantages},
-    ),
-    Fault(
-        "min-of-ratios",
-        "The minimum is taken over the ratios, before the sign of the advantage.",
-        "-mean(A·min(ρ, clip(ρ)))",
-        "https://github.com/kscalelabs/minppo/pull/19",
-        "ppo/surrogate",
-        _SECOND,
-        edits={
-            "terms": lambda ratios, clipped, advantages: advantages * op.minimum(ratios, clipped)
-        },
-    ),
-    Fault(
-        "max-for-min",
-        "The maximum of the two terms is taken instead of the minimum.",
-        "-mean(max(ρA, clip(ρ)A))",
-        "https://github.com/openai/baselines/issues/1156",
-        "ppo/surrogate",
-        _SECOND,
-        edits={
-            "terms": lambda ratios, clipped, advantages: op.maximum(
-                ratios * advantages, clipped * advantages
-            )
-        },
-    ),
-    Fault(
-        "clip-lost",
-        "The surrogate is not clipped at all.",
-        "-mean(ρA)",
-        _UNKNOWN,
-        "ppo/surrogate",
-        _SECOND,
-        edits={"terms": lambda ratios, advantages: ratios * advantages},
-    ),
-    Fault(
-        "clip-above-only",
-        "Only the upper end of the interval clips.",
-        "min(ρA, min(ρ, 1+ε)A)",
-        _UNKNOWN,
-        "ppo/surrogate",
-        _SECOND,
-        edits={"clipped": lambda ratios, clip: op.minimum(ratios, 1 + clip)},
-    ),
-    Fault(
-        "clip-below-only",
-        "Only the lower end of the interval clips.",
-        "min(ρA, max(ρ, 1-ε)A)",
-        _UNKNOWN,
-        "ppo/surrogate",
-        _SECOND,
-        edits={"clipped": lambda ratios, clip: op.maximum(ratios, 1 - clip)},
-    ),
-    Fault(
-        "clip-doubled",
-        "The interval is twice as wide as asked for.",
-        "clip(ρ, 1-2ε, 1+2ε)",
-        _UNKNOWN,
-        "ppo/surrogate",
-        _SECOND,
-        edits={"clipped": lambda ratios, clip: op.clip(ratios, 1 - 2 * clip, 1 + 2 * clip)},
-    ),
-    Fault(
-        "clip-reciprocal",
-        "The lower end is 1/(1+ε) instead of 1-ε.",
-        "clip(ρ, 1/(1+ε), 1+ε)",
-        _UNKNOWN,
-        "ppo/surrogate",
-        _SECOND,
-        edits={"clipped": lambda ratios, clip: op.clip(ratios, 1 / (1 + clip), 1 + clip)},
-    ),
-    Fault(
-        "dual-clip",
-        "A second clip bounds the loss of bad actions whose ratio is large, which the"
-        " textbook objective does not.",
-        "A < 0: max(min(ρA, clip(ρ)A), 3A)",
-        "https://github.com/volcengine/verl",
-        "ppo/surrogate",
-        edits={
-            "terms": lambda ratios, clipped, advantages: op.where(
-                advantages < 0,
-                _dual(ratios, clipped, advantages),
-                terms(ratios, clipped, advantages),
-            )
-        },
-    ),
-    Fault(
-        "dual-clip-everywhere",
-        "The second clip, meant for negative advantages, also applies to positive ones.",
-        "max(min(ρA, clip(ρ)A), 3A)",
-        "https://github.com/thu-ml/tianshou/issues/433",
-        "ppo/surrogate",
-        _START,
-        edits={"terms": _dual},
-    ),
-    Fault(
-        "clip-of-the-product",
-        "The clip is applied to ratio times advantage instead of to the ratio.",
-        "min(ρA, clip(ρA, 1-ε, 1+ε))",
-        "https://github.com/alexis-jacq/Pytorch-DPPO/issues/3",
-        "ppo/surrogate",
-        _SECOND,
-        edits={
-            "terms": lambda ratios, advantages, clip: op.minimum(
-                ratios * advantages, op.clip(ratios * advantages, 1 - clip, 1 + clip)
-            )
-        },
-    ),
-    Fault(
-        "broadcast-pairs",
-        "Ratios [N] meet advantages [N, 1], and every sample is paired with every advantage.",
-        "mean_{ij} min(ρ_i A_j, clip(ρ_i) A_j)",
-        "https://github.com/RITCHIEHuang/DeepRL_Algorithms/issues/13",
-        "ppo/gradient",
-        _START,
-        edits={
-            "surrogate": lambda ratios, clipped, advantages: op.mean(
-                terms(ratios[None], clipped[None], advantages[:, None]), axis=(0, 1)
-            )
-        },
-    ),
-    Fault(
-        "unclipped-branch-detached",
-        "The ratio of the unclipped term carries no gradient; every value of the "
-        "first update agrees.",
-        "min(stop(ρ)A, clip(ρ)A)",
-        _UNKNOWN,
-        "ppo/gradient",
-        _START,
-        edits={
-            "terms": lambda ratios, clipped, advantages: _shared_minimum(
-                op.stop_gradient(ratios) * advantages, clipped * advantages
-            )
-        },
-    ),
-    Fault(
-        "clipped-branch-detached",
-        "The ratio of the clipped term carries no gradient; every value of the first "
-        "update agrees.",
-        "min(ρA, stop(clip(ρ))A)",
-        _UNKNOWN,
-        "ppo/gradient",
-        _START,
-        edits={
-            "terms": lambda ratios, clipped, advantages: _shared_minimum(
-                ratios * advantages, op.stop_gradient(clipped) * advantages
-            )
-        },
-    ),
-    Fault(
-        "clipped-weight",
-        "The clipped ratio is a constant weight on the log-prob: clipped samples keep"
-        " their gradient, and the minimum is gone.",
-        "mean(stop(clip(ρ))·A·log π(a))",
-        "https://github.com/areal-project/AReaL/pull/1412",
-        "ppo/surrogate",
-        _START,
-        edits={
-            "terms": lambda logps, clipped, advantages: (
-                op.stop_gradient(clipped) * advantages * logps
-            )
-        },
-    ),
-    Fault(
-        "mean-before-min",
-        "The two terms are averaged over the samples before the minimum is taken.",
-        "min(mean(ρA), mean(clip(ρ)A))",
-        "https://github.com/Omegastick/pytorch-cpp-rl/issues/14",
-        "ppo/surrogate",
-        edits={
-            "surrogate": lambda ratios, clipped, advantages: op.minimum(
-                op.mean(ratios * advantages), op.mean(clipped * advantages)
-            )
-        },
-    ),
-    Fault(
-        "whitened-in-one-branch",
-        "Advantages are whitened after the unclipped term was made of them and before"
-        " the clipped one.",
-        "min(ρA, clip(ρ)·(A - mean A)/std)",
-        "https://github.com/pytorch/rl/pull/1033",
-        "ppo/surrogate",
-        _START,
-        edits={
-            "terms": lambda ratios, clipped, advantages: op.minimum(
-                ratios * advantages, clipped * faulty.scaled(faulty.centred(advantages), 1)
-            )
-        },
-    ),
-    Fault(
-        "clip-from-epsilon",
-        "The lower end of the interval is ε instead of 1-ε.",
-        "clip(ρ, ε, 1+ε)",
-        "https://github.com/ChenmienTan/RL2/pull/21",
-        "ppo/surrogate",
-        _SECOND,
-        edits={"clipped": lambda ratios, clip: op.clip(ratios, clip, 1 + clip)},
-    ),
-    Fault(
-        "clip-higher",
-        "The upper end of the interval is wider than the lower one.",
-        "clip(ρ, 1-ε, 1+1.4ε)",
-        "https://github.com/areal-project/AReaL/pull/285",
-        "ppo/surrogate",
-        _SECOND,
-        edits={"clipped": lambda ratios, clip: op.clip(ratios, 1 - clip, 1 + 1.4 * clip)},
-    ),
-    Fault(
-        "kl-twice",
-        "The penalty is taken from the score of each sample and added to the loss as well.",
-        "A ← A - β(log π_old(a) - log π_ref(a)), and + β·KL",
-        "https://github.com/verl-project/verl/issues/211",
-        "ppo/surrogate",
-        _START,
-        edits={
-            "terms": lambda ratios, clipped, advantages, beta, old_logps, reference_logps: terms(
-                ratios, clipped, advantages - beta * (old_logps - reference_logps)
-            )
-        },
-    ),
-)
+def _brackets_lost(advantages: Any) -> Any:
+    return advantages - op.mean(advantages) / (faulty.deviation(advantages, 1) + 1e-5)
 
-FAULTS: tuple[Fault, ...] = (*_CLIPPING, *PENALTY, *RATIOS, *TRAINING, *REWRITES)
+
+def _by_halves(terms: Any) -> Any:
+    half = terms.shape[0] // 2
+    second = op.sum(terms[half:])
+    return (op.sum(terms[:half]) + second if half else second) / terms.shape[0]
+
+
+EDITS = {
+    "sum-for-mean": edit(surrogate=lambda terms: op.sum(terms)),
+    "mean-of-n-minus-1": edit(surrogate=lambda terms: op.sum(terms) / max(terms.shape[0] - 1, 1)),
+    "old-recomputed": edit(ratios=lambda logps: op.exp(logps - op.stop_gradient(logps))),
+    "old-not-detached": unfreeze("old_logps"),
+    "advantage-not-detached": unfreeze("advantages"),
+    "reference-not-detached": unfreeze("reference"),
+    "ratio-inverted": edit(ratios=lambda logps, old_logps: op.exp(old_logps - logps)),
+    "ratio-detached": edit(
+        ratios=lambda logps, old_logps: op.stop_gradient(op.exp(logps - old_logps))
+    ),
+    "ratio-linear": edit(ratios=lambda logps, old_logps: 1 + (logps - old_logps)),
+    "ratio-clamped": edit(
+        ratios=lambda logps, old_logps: op.exp(op.clip(logps - old_logps, -20.0, 20.0))
+    ),
+    "action-shifted": edit(logps=faulty.LOGPS["shifted"]),
+    "logits-for-logps": edit(policy_logps=faulty.POLICY_LOGPS["logits"]),
+    "bfloat16-logps": edit(policy_logps=faulty.POLICY_LOGPS["bfloat16"]),
+    "temperature-scoring": edit(policy_logps=faulty.POLICY_LOGPS["temperature"]),
+    "softmax-epsilon": edit(policy_logps=faulty.POLICY_LOGPS["epsilon"]),
+    "advantage-negated": edit(
+        terms=lambda ratios, clipped, advantages: terms(ratios, clipped, -advantages)
+    ),
+    "advantage-absolute": edit(
+        terms=lambda ratios, clipped, advantages: terms(ratios, clipped, op.abs(advantages))
+    ),
+    "entropy-bonus": edit(kl_penalty=faulty.KL["entropy-bonus"]),
+    "advantage-clamped": edit(
+        terms=lambda ratios, clipped, advantages: terms(
+            ratios, clipped, op.clip(advantages, -5.0, 5.0)
+        )
+    ),
+    "ratio-epsilon": edit(
+        ratios=lambda logps, old_logps: op.exp(logps) / (op.exp(old_logps) + 1e-5)
+    ),
+    "double-softmax": edit(policy_logps=faulty.POLICY_LOGPS["twice"]),
+    "greedy-action": edit(logps=faulty.LOGPS["greedy"]),
+    "clip-only": edit(terms=lambda clipped, advantages: clipped * advantages),
+    "min-of-ratios": edit(
+        terms=lambda ratios, clipped, advantages: advantages * op.minimum(ratios, clipped)
+    ),
+    "max-for-min": edit(
+        terms=lambda ratios, clipped, advantages: op.maximum(
+            ratios * advantages, clipped * advantages
+        )
+    ),
+    "clip-lost": edit(terms=lambda ratios, advantages: ratios * advantages),
+    "clip-above-only": edit(clipped=lambda ratios, clip: op.minimum(ratios, 1 + clip)),
+    "clip-below-only": edit(clipped=lambda ratios, clip: op.maximum(ratios, 1 - clip)),
+    "clip-doubled": edit(clipped=lambda ratios, clip: op.clip(ratios, 1 - 2 * clip, 1 + 2 * clip)),
+    "clip-reciprocal": edit(clipped=lambda ratios, clip: op.clip(ratios, 1 / (1 + clip), 1 + clip)),
+    "dual-clip": edit(
+        terms=lambda ratios, clipped, advantages: op.where(
+            advantages < 0,
+            _dual(ratios, clipped, advantages),
+            terms(ratios, clipped, advantages),
+        )
+    ),
+    "dual-clip-everywhere": edit(terms=_dual),
+    "clip-of-the-product": edit(
+        terms=lambda ratios, advantages, clip: op.minimum(
+            ratios * advantages, op.clip(ratios * advantages, 1 - clip, 1 + clip)
+        )
+    ),
+    "broadcast-pairs": edit(
+        surrogate=lambda ratios, clipped, advantages: op.mean(
+            terms(ratios[None], clipped[None], advantages[:, None]), axis=(0, 1)
+        )
+    ),
+    "unclipped-branch-detached": edit(
+        terms=lambda ratios, clipped, advantages: _shared_minimum(
+            op.stop_gradient(ratios) * advantages, clipped * advantages
+        )
+    ),
+    "clipped-branch-detached": edit(
+        terms=lambda ratios, clipped, advantages: _shared_minimum(
+            ratios * advantages, op.stop_gradient(clipped) * advantages
+        )
+    ),
+    "clipped-weight": edit(
+        terms=lambda logps, clipped, advantages: op.stop_gradient(clipped) * advantages * logps
+    ),
+    "mean-before-min": edit(
+        surrogate=lambda ratios, clipped, advantages: op.minimum(
+            op.mean(ratios * advantages), op.mean(clipped * advantages)
+        )
+    ),
+    "whitened-in-one-branch": edit(
+        terms=lambda ratios, clipped, advantages: op.minimum(
+            ratios * advantages, clipped * faulty.scaled(faulty.centred(advantages), 1)
+        )
+    ),
+    "clip-from-epsilon": edit(clipped=lambda ratios, clip: op.clip(ratios, clip, 1 + clip)),
+    "clip-higher": edit(clipped=lambda ratios, clip: op.clip(ratios, 1 - clip, 1 + 1.4 * clip)),
+    "kl-twice": edit(
+        terms=lambda ratios, clipped, advantages, beta, old_logps, reference_logps: terms(
+            ratios, clipped, advantages - beta * (old_logps - reference_logps)
+        )
+    ),
+    "loss-negated": edit(loss=faulty.LOSS["negated"]),
+    "surrogate-negated": edit(loss=faulty.LOSS["surrogate-negated"]),
+    "kl-sign": edit(loss=faulty.LOSS["kl-sign"]),
+    "beta-squared": edit(loss=faulty.LOSS["beta-squared"]),
+    "beta-lost": edit(loss=faulty.LOSS["beta-lost"]),
+    "kl-reversed": edit(kl_penalty=faulty.KL["reversed"]),
+    "kl-k1": edit(kl_penalty=faulty.KL["k1"]),
+    "kl-k2": edit(kl_penalty=faulty.KL["k2"]),
+    "kl-k3": edit(kl_penalty=faulty.KL["k3"]),
+    "kl-of-itself": edit(kl_penalty=faulty.KL["of-itself"]),
+    "kl-detached": edit(kl_penalty=faulty.KL["detached"]),
+    "kl-unweighted": edit(kl_penalty=faulty.KL["unweighted"]),
+    "kl-over-actions": edit(kl_penalty=faulty.KL["over-actions"]),
+    "kl-k2-unhalved": edit(kl_penalty=faulty.KL["k2-unhalved"]),
+    "kl-k3-inverted": edit(kl_penalty=faulty.KL["k3-inverted"]),
+    "kl-k3-of-the-ratio": edit(kl_penalty=faulty.KL["k3-of-the-ratio"]),
+    "entropy-penalised": edit(kl_penalty=faulty.KL["entropy-penalised"]),
+    "baseline-lost": collect(advantages=faulty.ADVANTAGES["no-baseline"]),
+    "baseline-of-the-batch": collect(advantages=faulty.ADVANTAGES["of-the-batch"]),
+    "baseline-unweighted": collect(advantages=faulty.ADVANTAGES["unweighted"]),
+    "whitened-by-n": collect(advantages=faulty.ADVANTAGES["whitened-by-n"]),
+    "whitened-by-n-minus-1": collect(advantages=faulty.ADVANTAGES["whitened-by-n-minus-1"]),
+    "old-of-the-reference": collect(
+        old_logps=lambda reference, actions: op.gather(reference, actions)
+    ),
+    "old-of-other-rows": collect(
+        old_logps=lambda policy_logps, actions: op.roll(op.gather(policy_logps, actions), 1)
+    ),
+    "temperature-sampling": collect(policy_logps=lambda logits: op.log_softmax(logits / 0.7)),
+    "actions-off-by-one": collect(actions=lambda actions, logits: (actions + 1) % logits.shape[0]),
+    "reference-follows": update(faulty.UPDATE["reference-follows"]),
+    "reference-drifts": update(
+        lambda logits, reference: {"reference": 0.99 * reference + 0.01 * op.log_softmax(logits)}
+    ),
+    "reward-drifts": update(lambda scores: {"scores": scores * (1 - 1e-3)}),
+    "ascent": update(faulty.UPDATE["ascent"]),
+    "gradients-accumulate": update(faulty.UPDATE["accumulated"]),
+    "momentum": update(faulty.UPDATE["momentum"]),
+    "weight-decay": update(faulty.UPDATE["weight-decay"]),
+    "gradient-normalised": update(
+        lambda logits, gradient, rate: {
+            "logits": logits
+            - rate * gradient / op.maximum(op.sqrt(op.sum(gradient * gradient)), 0.05) * 0.05
+        }
+    ),
+    "whitening-precedence": collect(
+        advantages=lambda policy_logps, scores, actions: _brackets_lost(
+            bandit.advantages(policy_logps, scores, actions)
+        )
+    ),
+    "scaled-not-centred": collect(
+        advantages=lambda policy_logps, scores, actions: faulty.scaled(
+            bandit.advantages(policy_logps, scores, actions), 0
+        )
+    ),
+    "bfloat16-old-logps": collect(
+        old_logps=lambda policy_logps, actions: op.as_bfloat16(op.gather(policy_logps, actions))
+    ),
+    "max-of-negated": edit(
+        terms=lambda ratios, clipped, advantages: (
+            -op.maximum(-advantages * ratios, -advantages * clipped)
+        )
+    ),
+    "clamp-by-sign": edit(
+        terms=lambda ratios, advantages, clip: (
+            advantages
+            * op.where(advantages > 0, op.minimum(ratios, 1 + clip), op.maximum(ratios, 1 - clip))
+        )
+    ),
+    "kl-split": edit(kl_penalty=faulty.KL["split"]),
+    "ratio-swapped": edit(ratios=lambda logps, old_logps: op.exp(-(old_logps - logps))),
+    "one-hot-gather": edit(logps=faulty.LOGPS["one-hot"]),
+    "samples-reversed": edit(surrogate=lambda terms: op.mean(op.flip(terms))),
+    "sum-over-halves": edit(surrogate=_by_halves),
+    "logsumexp-spelling": edit(policy_logps=faulty.POLICY_LOGPS["logsumexp"])
+    | collect(policy_logps=faulty.POLICY_LOGPS["logsumexp"]),
+    "rewards-shifted": collect(advantages=faulty.ADVANTAGES["rewards-shifted"]),
+    "negated-ascent": update(lambda logits, gradient, rate: {"logits": logits + rate * -gradient}),
+}
+"""Name of a fault to what it edits."""

@@ -7,9 +7,10 @@ from numpy.typing import ArrayLike
 
 from parity.arithmetic import operations as op
 from parity.objectives import categorical as bandit
+from parity.objectives.catalogue import Catalogue
 from parity.objectives.categorical import Count, NonNegative, Positive, Seed, Vector
 from parity.objectives.conventions import FROZEN, KL, POLICY, REDUCTION, SHAPE, SIGN
-from parity.objectives.reinforce_faults import FAULTS
+from parity.objectives.reinforce_faults import EDITS
 from parity.objectives.spec import Objective, State, Training, Value
 
 __all__ = ["OBJECTIVE", "REINFORCE"]
@@ -146,7 +147,7 @@ OBJECTIVE = Objective(
     behaviour="logps",
     core=_core,
     far=_far,
-    faults=FAULTS,
+    faults=Catalogue("reinforce", EDITS),
     training=Training(
         table=REINFORCE,
         loops=("rollout",),

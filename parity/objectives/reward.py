@@ -8,10 +8,11 @@ from msgspec import Meta
 from numpy.typing import ArrayLike
 
 from parity.arithmetic import operations as op
+from parity.objectives.catalogue import Catalogue
 from parity.objectives.categorical import Count, Misfits, Positive, Vector
 from parity.objectives.conventions import REDUCTION, SHAPE, SIGN
 from parity.objectives.pairs import BRANCHES, Pairs, bad_pairs, losses
-from parity.objectives.reward_faults import FAULTS
+from parity.objectives.reward_faults import EDITS
 from parity.objectives.spec import Input, Objective, State, Training, Value
 
 __all__ = ["OBJECTIVE", "Reward"]
@@ -152,7 +153,7 @@ OBJECTIVE = Objective(
     branches=BRANCHES,
     core=_core,
     far=_far,
-    faults=FAULTS,
+    faults=Catalogue("reward", EDITS),
     training=Training(
         table=Reward,
         loops=("update",),

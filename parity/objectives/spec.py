@@ -6,7 +6,7 @@ axis that the quantity declares.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -17,11 +17,11 @@ __all__ = [
     "STEP_AXES",
     "Choice",
     "Claim",
+    "Declared",
     "Fault",
     "Input",
     "Kind",
     "Objective",
-    "Declared",
     "Role",
     "State",
     "Training",
@@ -272,7 +272,7 @@ class Objective:
     kinks: Definition | None = None
     core: Callable[[], list[State]] | None = None
     far: Callable[[], list[State]] | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: Sequence[Fault] = ()
     training: Training | None = None
     behaviour: str = ""
     laws: tuple[Definition, ...] = ()

@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 from parity import oracle
 from parity.points import INPUTS, Points
 from parity.probes import KINK_DISTANCE, kink_distance
-from parity.problem import DPO, PPO, REINFORCE, Problem, Reward
+from parity.objectives.dpo import DPO
+from parity.objectives.ppo import PPO
+from parity.objectives.reinforce import REINFORCE
+from parity.objectives.reward import Reward
+from parity.problem import Problem
 from parity.samples import Samples
 
 __all__ = ["LATTICE", "SCALES", "TRAINED", "Run", "hard_cases", "random_points", "random_runs"]
