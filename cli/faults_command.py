@@ -18,6 +18,12 @@ def faults(
     framework: Annotated[
         Framework | None, typer.Option(help="Plant in this twin only; by default in each.")
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="One bug of every kind, at the core of the probe grid: a minute."
+        ),
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="List the catalogue.")] = False,
     figure: Annotated[
         Path | None,
@@ -32,10 +38,12 @@ def faults(
     """
     from parity.cli import progress, show_cases, show_faults
     from parity.errors import InputError
-    from parity.faults import chosen, plant
+    from parity.faults import chosen, of_each_kind, plant
     from parity.report.cases import of_faults
 
     selected = chosen(names or [])
+    if quick:
+        selected = of_each_kind(selected)
     if listing and output_format is not Format.TEXT:
         raise InputError(f"--format: got {output_format.value} beside --list; expected text")
     if listing:
@@ -49,7 +57,7 @@ def faults(
     frameworks = [framework.value] if framework else [f.value for f in Framework]
     outcomes = []
     with progress.display(["jax", "jax#2", "torch"], quiet=False) as stage:
-        for outcome in plant(selected, frameworks, timeout, stage):
+        for outcome in plant(selected, frameworks, timeout, stage, quick=quick):
             outcomes.append(outcome)
     if figure:
         from parity.figures import render_faults

@@ -31,6 +31,7 @@ from parity.cli import (
 __all__ = ["app", "main"]
 
 _INTERRUPTED = 130
+_COMPLETION = "_PARITY_COMPLETE"  # what typer's completion scripts set
 
 app = typer.Typer(
     name="parity",
@@ -38,7 +39,6 @@ app = typer.Typer(
         "Find out whether two implementations of a post-training objective compute the same "
         "thing - and if not, which quantity parts first, where, by how much, and who is wrong."
     ),
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -81,6 +81,8 @@ app.command("schema", short_help="Print a document's JSON Schema.")(schema_comma
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its code."""
+    if _COMPLETION in os.environ:  # a shell asks what may follow: no verdict, typer ends itself
+        app(prog_name="parity")
     signal.signal(signal.SIGTERM, _interrupt)
     closed = sys.stdout is None
     if closed:  # from outside; a verdict that is not told is none
@@ -126,7 +128,9 @@ def _run(words: list[str]) -> _Ended:
         return _Ended(3, [*details, f"parity: {error}"])
     except (KeyboardInterrupt, typer.Abort):
         return _Ended(_INTERRUPTED, ["parity: interrupted"])
-    except SystemExit:  # nothing of ours calls sys.exit: typer does when its output pipe breaks
+    except SystemExit as error:  # nothing of ours calls sys.exit: typer does, when all is well ...
+        if not error.code:
+            return _Ended(0)  # ... after --install-completion, and when its output pipe breaks
         told = "parity: standard output was closed before everything was printed"
         return _Ended(3, [told])
     except OSError as error:

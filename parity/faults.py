@@ -20,7 +20,17 @@ from parity.samples import Samples
 from parity.trace import Trace
 from parity.worker import Job, Plant
 
-__all__ = ["LAYERS", "Known", "Layer", "Outcome", "catalogue", "chosen", "plant", "planted_in"]
+__all__ = [
+    "LAYERS",
+    "Known",
+    "Layer",
+    "Outcome",
+    "catalogue",
+    "chosen",
+    "of_each_kind",
+    "plant",
+    "planted_in",
+]
 
 Layer = Literal["twins", "points", "step", "trajectory", "invariant"]
 LAYERS: tuple[Layer, ...] = ("twins", "points", "step", "trajectory", "invariant")
@@ -122,6 +132,15 @@ def chosen(names: Sequence[str]) -> list[Known]:
     return [every[name] for name in names] or list(every.values())
 
 
+def of_each_kind(faults: Sequence[Known]) -> list[Known]:
+    """One bug, and one rewrite, for every place at which any of them parts first."""
+    kinds: dict[tuple[str, str, bool], Known] = {}
+    for known in faults:
+        fault = known.fault
+        kinds.setdefault((known.objective.name, fault.first, bool(fault.at)), known)
+    return list(kinds.values())
+
+
 def planted_in(objective: Objective) -> Problem:
     """The small problem in which faults of an objective are planted, with no more than it needs.
 
@@ -146,6 +165,8 @@ def plant(
     frameworks: Sequence[str],
     timeout: float,
     progress: Progress,
+    *,
+    quick: bool = False,
 ) -> Iterator[Outcome]:
     """Plants each fault in each framework's twin and lets the gate judge it.
 
@@ -156,6 +177,7 @@ def plant(
         frameworks: in whose twin.
         timeout: seconds for all of it.
         progress: called with who and what stage.
+        quick: at the core of the probe grid only.
 
     Raises:
         BackendError: a worker failed.
@@ -164,7 +186,7 @@ def plant(
     problems = {name: planted_in(objective) for name, objective in objectives.items()}
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         folder = Path(name)
-        grids = {name: _grids(problems[name], o) for name, o in objectives.items()}
+        grids = {name: _grids(problems[name], o, quick) for name, o in objectives.items()}
         files: dict[str, list[str]] = {name: [] for name in objectives}
         for name, stacks in grids.items():
             for position, grid in enumerate(stacks):
@@ -231,10 +253,10 @@ def _ground(problem: Problem, grids: Sequence[Points]) -> _Ground:
     )
 
 
-def _grids(problem: Problem, objective: Objective) -> list[Points]:
-    """The whole grid of the objective, and the core of what it builds on."""
+def _grids(problem: Problem, objective: Objective, quick: bool) -> list[Points]:
+    """The whole grid of the objective, or its core, and the core of what it builds on."""
     needed = [core(each) for each, _, _ in problem.parts() if each.name != objective.name]
-    return [*needed, *grid_of(objective)]
+    return [*needed, *([core(objective)] if quick else grid_of(objective))]
 
 
 class _Played(NamedTuple):

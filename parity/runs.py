@@ -18,7 +18,7 @@ from parity.arithmetic.measure import Expected
 from parity.arithmetic.rounded import REPLICAS
 from parity.backends import MODULES, Progress, Workers, draw_samples, load_trace
 from parity.comparison import worst_verdict
-from parity.errors import BackendError, InputError
+from parity.errors import InputError
 from parity.lessons.oracle import BATCH
 from parity.lessons.probes import core
 from parity.objectives import built_in

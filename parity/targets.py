@@ -11,7 +11,7 @@ from typing import Any
 
 from parity.errors import InputError
 
-__all__ = ["SEARCHED", "load", "named", "split"]
+__all__ = ["SEARCHED", "load", "located", "named", "split"]
 
 SEARCHED = "PARITY_PATH"
 """The variable in which a worker finds where else the process that started it imports from."""
@@ -78,11 +78,26 @@ def split(target: str, option: str = "TARGET") -> tuple[str, str]:
 def load(target: str, option: str = "TARGET") -> Callable[..., Any]:
     """Imports a function of the user's.
 
+    Raises:
+        InputError: no such module or function, the import fails, or it cannot be called.
+    """
+    found = located(target, option)
+    if not callable(found):
+        raise InputError(
+            f"{option}: {target}: got {type(found).__name__}, which cannot be called; "
+            "expected a function"
+        )
+    return found  # type: ignore[no-any-return]  # callable: checked
+
+
+def located(target: str, option: str) -> Any:
+    """Imports whatever the user's module has under a name.
+
     Its folder, or the current one, comes last on the path, and after it what the process that
     started this one imports from: a `numpy.py` there shadows nothing.
 
     Raises:
-        InputError: no such module or function, the import fails, or it cannot be called.
+        InputError: no such module or name, or the import fails.
     """
     place, name = split(target, option)
     folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
@@ -97,14 +112,9 @@ def load(target: str, option: str = "TARGET") -> Callable[..., Any]:
     _same_file(place, found, option)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise InputError(f"{option}: {place}: has no {name}; expected a function")
+            raise InputError(f"{option}: {place}: has no {name}; expected one that it has")
         found = getattr(found, part)
-    if not callable(found):
-        raise InputError(
-            f"{option}: {target}: got {type(found).__name__}, which cannot be called; "
-            "expected a function"
-        )
-    return found  # type: ignore[no-any-return]  # callable: checked
+    return found
 
 
 def _same_file(place: str, module: Any, option: str) -> None:

@@ -5,22 +5,25 @@ from typing import Any
 
 import numpy as np
 
-from parity import noise, oracle, replay
-from parity.noise import Expected, Luck
+import closed_gradients
+from parity.arithmetic.measure import Expected
+from parity.arithmetic.measure import measure as measured
+from parity.arithmetic.rounded import Luck
+from parity.lessons.oracle import at_points
 from parity.points import Points
 from parity.quantities import evaluated
 
 OBJECTIVES: dict[str, Callable[..., Any]] = {
-    "reward": oracle.preference,
-    "ppo": oracle.ppo,
-    "dpo": oracle.dpo,
-    "reinforce": oracle.reinforce,
+    "reward": closed_gradients.preference,
+    "ppo": closed_gradients.ppo,
+    "dpo": closed_gradients.dpo,
+    "reinforce": closed_gradients.reinforce,
 }
 
 
 def measure(points: Points, dtype: str = "float32", luck: Luck | None = None) -> Expected:
-    return noise.measure(
-        lambda lift: replay.at_points(points, lift),
+    return measured(
+        lambda lift: at_points(points, lift),
         {spec.name: shape for spec, shape in evaluated(points.objective, points.sizes).items()},
         dtype,
         rigorous=True,

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity import replay, stepwise
+from parity.arithmetic.measure import Emission, time_first
+from parity.lessons import oracle
 from parity.objectives.dpo import DPO
 from parity.objectives.ppo import PPO
 from parity.objectives.reinforce import REINFORCE
 from parity.objectives.reward import Reward
 from parity.problem import Problem
-from parity.quantities import TRAINED, expected
-from parity.replay import Emission
+from parity.quantities import expected, of_runs
 from parity.trace import Trace, quantities_from
 
 EXACT = 1e-12  # float64 on values of order 1, computed once and twice from the same inputs
@@ -64,17 +64,17 @@ def gather(emissions: Iterable[Emission], problem: Problem) -> dict[str, np.ndar
     """Puts emissions into arrays that start as NaN, which no comparison forgives."""
     shapes = {spec.name: shape for spec, shape in expected(problem).items()}
     values = {name: np.full(shape, np.nan) for name, shape in shapes.items()}
-    for where, emitted in emissions:
+    for where, batch, emitted in emissions:
         for name, value in emitted.items():
-            values[name][where] = value
+            values[name][where] = time_first(value, batch)
     return values
 
 
 def exact_trace(problem: Problem, actions: np.ndarray | None) -> Trace:
     """The oracle's own float64 run, as if an implementation had recorded it."""
-    run = replay.trajectory(problem, actions, "float64", np.asarray)
-    return Trace("oracle", "float64", quantities_from(gather(run, problem), TRAINED))
+    run = oracle.trajectory(problem, actions, "float64", np.asarray)
+    return Trace("oracle", "float64", quantities_from(gather(run, problem), of_runs()))
 
 
 def steps(problem: Problem, actions: np.ndarray | None, trace: Trace) -> dict[str, np.ndarray]:
-    return gather(stepwise.steps(problem, actions, trace, np.asarray), problem)
+    return gather(oracle.steps(problem, actions, trace, np.asarray), problem)

@@ -29,7 +29,7 @@ def test_replicas_scatter_around_the_exact_result_and_within_its_bound(case: Cas
         deviations = replicas.value - plain[..., None]
         farthest = np.abs(deviations).max(-1)
         assert (farthest <= bound.error + FLOAT64_ERROR).all()
-        assert (np.abs(deviations.mean(-1)) <= 0.6 * farthest + FLOAT64_ERROR).all()
+        assert (np.abs(deviations.mean(-1)) <= 0.5 * bound.error + FLOAT64_ERROR).all()
         assert (bound.error <= 1e-4 * (1 + np.abs(plain))).all()
 
 

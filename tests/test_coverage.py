@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity import gate, probes
+from parity import gate
 from parity.coverage import cover
+from parity.lessons.probes import core
 from parity.points import Points
 
 
@@ -23,25 +24,24 @@ def without(grid: Points, prefix: str) -> Points:
 
 
 def grids_of(problem) -> list[Points]:
-    return [grid for grid in probes.core() if getattr(problem, grid.objective)]
+    return [core(objective) for objective, _, _ in problem.parts()]
 
 
 @pytest.mark.parametrize(
     "lesson", ["posttraining-04", "posttraining-05", "policy-gradient-kl-control"]
 )
-def test_run_and_probes_reach_every_branch(trace_of, problems, evaluate, lesson):
+def test_run_and_probes_reach_every_branch(trace_of, problems, tapes, evaluate, lesson):
     problem, grids = problems[lesson], grids_of(problems[lesson])
     traces = {name: trace_of(lesson, name) for name in ("jax", "torch")}
     evaluations = {name: [evaluate(name, grid) for grid in grids] for name in traces}
-    coverage = cover(problem, traces, grids, evaluations)
+    coverage = cover(problem, tapes.get(lesson), traces, grids, evaluations)
     assert coverage.exercised == len(coverage.cells)
     assert coverage.by_run < coverage.exercised
 
 
-def test_the_recorded_lesson_leaves_the_interval_96_times_in_one_cell(trace_of, problems):
-    coverage = cover(
-        problems["posttraining-04"], {"jax": trace_of("posttraining-04", "jax")}, [], {}
-    )
+def test_the_recorded_lesson_leaves_the_interval_96_times_in_one_cell(trace_of, problems, tape):
+    run = trace_of("posttraining-04", "jax")
+    coverage = cover(problems["posttraining-04"], tape, {"jax": run}, [], {})
     counts = {c.cell: c.run["jax"] for c in coverage.cells if c.objective == "ppo"}
     outside = {cell: n for cell, n in counts.items() if n and "inside" not in cell}
     # 96 of 15,360 sample-updates, all with A < 0 and a ratio below 0.8: measured facts, design.md
@@ -95,12 +95,12 @@ def test_a_deleted_probe_makes_the_verdict_inconclusive(
         (1.45, "far above"),
     ],
 )
-def test_a_sample_update_is_in_one_cell(trace_of, problems, ratio, part):
+def test_a_sample_update_is_in_one_cell(trace_of, problems, tape, ratio, part):
     run = trace_of("posttraining-04", "torch")
     ratios = run.quantities["ppo/ratios"]
     moved = replace(ratios, values=np.full_like(ratios.values, ratio))
     other = replace(run, quantities={**run.quantities, "ppo/ratios": moved})
-    coverage = cover(problems["posttraining-04"], {"torch": other}, [], {})
+    coverage = cover(problems["posttraining-04"], tape, {"torch": other}, [], {})
     counts = {c.cell: c.run["torch"] for c in coverage.cells if c.objective == "ppo" and c.run}
     assert {cell.partition("ratio ")[2] for cell, count in counts.items() if count} == {part}
     assert sum(counts.values()) == ratios.values.size
@@ -117,7 +117,7 @@ def test_a_margin_is_in_one_cell(trace_of, problems, margin, cell):
     other = replace(
         run, quantities={**run.quantities, "dpo/margins": replace(margins, values=values)}
     )
-    counts = {c.cell: c.run["torch"] for c in cover(problem, {"torch": other}, [], {}).cells}
+    counts = {c.cell: c.run["torch"] for c in cover(problem, None, {"torch": other}, [], {}).cells}
     assert {name: count for name, count in counts.items() if count} == {cell: values.size}
 
 
@@ -129,12 +129,12 @@ def test_every_implementation_must_go_through_a_branch(trace_of, problems, evalu
     lost = replace(margins, values=np.full_like(margins.values, np.nan))
     other = replace(evaluated, quantities={**evaluated.quantities, "dpo/margins": lost})
     traces = {"torch": run, "other": run}
-    whole = cover(problem, traces, [grid], {"torch": [evaluated], "other": [evaluated]})
-    half = cover(problem, traces, [grid], {"torch": [evaluated], "other": [other]})
+    whole = cover(problem, None, traces, [grid], {"torch": [evaluated], "other": [evaluated]})
+    half = cover(problem, None, traces, [grid], {"torch": [evaluated], "other": [other]})
     assert half.exercised < whole.exercised == len(whole.cells)
 
 
 def test_nothing_is_covered_by_nothing(problems):
-    coverage = cover(problems["posttraining-05"], {}, [], {})
+    coverage = cover(problems["posttraining-05"], None, {}, [], {})
     assert coverage.exercised == coverage.by_run == 0
     assert coverage.cells

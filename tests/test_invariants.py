@@ -7,7 +7,8 @@ import pytest
 
 from parity import gate
 from parity.invariants import hold
-from parity.probes import core
+from parity.lessons.probes import core
+from parity.objectives import built_in
 from parity.trace import Quantity, Trace
 
 LESSONS = ("posttraining-04", "posttraining-05", "policy-gradient-kl-control")
@@ -30,7 +31,7 @@ def honest(trace_of, problems, tapes):
 def probes(evaluate):
     return {
         grid.objective: (grid, gate.evaluate_points(grid, "float32"), evaluate("torch", grid))
-        for grid in core()
+        for grid in map(core, built_in().values())
     }
 
 
@@ -100,10 +101,12 @@ CORRUPTIONS = [
         nudged,
         "ppo/gradient_reference exactly",
     ),
+    ("posttraining-04", "ppo/gradient", (1, 1, 0), nudged, "ppo/gradient sums to 0"),
     ("posttraining-04", "ppo/probabilities", 0, nudged, "ppo/probabilities sum to 1"),
     ("posttraining-05", "dpo/reference", (5, 0), nudged, "dpo/reference unchanged"),
     ("posttraining-05", "dpo/reference", ..., nudged, "dpo/reference normalised"),
     ("posttraining-05", "dpo/probabilities", 0, nudged, "dpo/probabilities sum to 1"),
+    ("posttraining-05", "dpo/gradient", (3, 1), nudged, "dpo/gradient sums to 0"),
     ("posttraining-05", "dpo/gradient_reference", (3, 1), nudged, "dpo/gradient_reference exactly"),
     (
         "policy-gradient-kl-control",
@@ -173,6 +176,7 @@ def test_every_invariant_of_the_runs_has_a_corruption(honest):
         "reinforce/probabilities sum to 1",
         "reinforce/kl_penalty not negative",
         "reinforce/reference_kl not negative",
+        "reinforce/gradient sums to 0",
         "reinforce/gradient_reference exactly 0",
     }
 
@@ -191,6 +195,7 @@ def test_nan_breaks_an_invariant(honest, quantity):
         ("ppo", "ppo/gradient_old_logps", "ppo/gradient_old_logps exactly 0 at the probes (core)"),
         ("ppo", "ppo/kl_penalty", "ppo/kl_penalty 0 at the reference (core)"),
         ("dpo", "dpo/gradient_reference", "dpo/gradient_reference exactly 0 at the probes (core)"),
+        ("dpo", "dpo/gradient", "dpo/gradient sums to 0 at the probes (core)"),
     ],
 )
 def test_invariants_at_the_probes_can_fail(honest, probes, objective, quantity, name):

@@ -5,15 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import gate, oracle, probes
-from parity.noise import Expected
-from parity.points import INPUTS, Points
-from parity.probes import KINK_DISTANCE, kink_distance
+import closed_gradients as closed
+from parity import gate
+from parity.arithmetic.measure import Expected
+from parity.lessons import probes
+from parity.lessons.probes import KINK_DISTANCE, core, kink_distance
+from parity.objectives import built_in, find
+from parity.points import Points
 
 
 @pytest.fixture(scope="module")
-def grid() -> tuple[Points, ...]:
+def grid() -> list[Points]:
     return probes.grid()
+
+
+def cores() -> list[Points]:
+    return [core(objective) for objective in built_in().values()]
 
 
 def of(grid, objective):
@@ -21,13 +28,13 @@ def of(grid, objective):
 
 
 def test_one_compiled_shape_per_objective_in_the_core():
-    objectives = [stack.objective for stack in probes.core()]
-    assert sorted(objectives) == sorted(INPUTS)
+    objectives = [stack.objective for stack in cores()]
+    assert sorted(objectives) == sorted(built_in())
 
 
 def test_the_core_is_part_of_the_grid(grid):
     digests = {stack.digest for stack in grid}
-    assert all(stack.digest in digests for stack in probes.core())
+    assert all(stack.digest in digests for stack in cores())
 
 
 @pytest.mark.parametrize("objective", ["ppo", "dpo", "reinforce"])
@@ -46,14 +53,30 @@ def test_every_float_is_a_float32(grid):
 
 
 def test_no_point_lies_on_a_kink(grid):
+    for stack in grid:
+        assert (kink_distance(stack, find(stack.objective)) > KINK_DISTANCE).all()
+
+
+def test_distance_to_a_kink_is_that_of_the_nearest_sample(grid):
     for stack in of(grid, "ppo"):
-        assert kink_distance(stack) > KINK_DISTANCE
+        ratios = closed.ppo(*stack.inputs.values()).ratios
+        edges = np.abs(np.abs(ratios - 1) - stack.inputs["clip"][:, None]).min(-1)
+        np.testing.assert_allclose(kink_distance(stack, find("ppo")), edges, rtol=1e-9, atol=1e-12)
 
 
 def test_a_point_on_a_kink_is_refused():
-    edge = probes._ppo("edge", (0.5, 0.1), (0, 1), (1.2, 1.0), (1.0, 2.0), reference=(0, 0))
-    with pytest.raises(ValueError, match="clip edge"):
-        probes._stack("ppo", "edges", [edge])
+    logps = closed.log_softmax(np.array([0.5, 0.1]))
+    edge = {
+        "logits": (0.5, 0.1),
+        "old_logps": logps - np.log([1.2, 1.0]),  # the first ratio is at 1 + clip
+        "actions": (0, 1),
+        "advantages": (1.0, 2.0),
+        "reference": np.log([0.5, 0.5]),
+        "beta": 0.3,
+        "clip": 0.2,
+    }
+    with pytest.raises(ValueError, match=r"edges: a point lies within 1e-05 of a kink"):
+        probes.stack(find("ppo"), "edges", [("edge", edge)])
 
 
 def test_advantages_of_the_cells_are_not_of_size_one(grid):
@@ -63,19 +86,19 @@ def test_advantages_of_the_cells_are_not_of_size_one(grid):
 
 def test_extremes(grid):
     (ppo,) = [stack for stack in of(grid, "ppo") if stack.grid == "core"]
-    logps = oracle.log_softmax(ppo.inputs["logits"])
+    logps = closed.log_softmax(ppo.inputs["logits"])
     assert logps.min() < -79  # log-probabilities down to -80
-    taken = oracle.pick(logps, ppo.inputs["actions"])
+    taken = closed.pick(logps, ppo.inputs["actions"])
     log_ratios = np.abs(taken - ppo.inputs["old_logps"])
     assert log_ratios.max() <= 80  # beyond 88.7 the right formula itself fails in float32
-    normalised = oracle.log_softmax(ppo.inputs["reference"])  # float32 log-probs sum to 1 + 1e-8
-    kls = oracle.kl(ppo.inputs["logits"], normalised)
+    normalised = closed.log_softmax(ppo.inputs["reference"])  # float32 log-probs sum to 1 + 1e-8
+    kls = closed.kl(ppo.inputs["logits"], normalised)
     assert ((kls > 1e-11) & (kls < 1e-9)).any()  # near-equal policies
     for objective in ("dpo", "reward"):
         (core,) = [stack for stack in of(grid, objective) if stack.grid == "core"]
         if objective == "dpo":
             inputs = dict(core.inputs)
-            z = inputs["beta"][:, None] * oracle.dpo(**inputs).margins
+            z = inputs["beta"][:, None] * closed.dpo(**inputs).margins
         else:
             difference = core.inputs["chosen"] - core.inputs["rejected"]
             z = (difference * core.inputs["weights"][:, None]).sum(-1)
@@ -92,10 +115,10 @@ def test_what_no_ordinary_run_reaches_is_in_the_grid_and_not_in_the_core(grid):
         inputs = far[objective].inputs
         assert inputs["advantages"].max() > 1000
         assert inputs["advantages"].min() < -1000
-        kls = oracle.kl(inputs["logits"], oracle.log_softmax(inputs["reference"]))
+        kls = closed.kl(inputs["logits"], closed.log_softmax(inputs["reference"]))
         assert kls.max() > 50
         assert inputs["reference"].min() > -88  # a probability of it is no 0 in float32
-    log_ratios = oracle.pick(oracle.log_softmax(ppo["logits"]), ppo["actions"]) - ppo["old_logps"]
+    log_ratios = closed.pick(closed.log_softmax(ppo["logits"]), ppo["actions"]) - ppo["old_logps"]
     for sign in (-1, 1):
         for side in (-1, 1):
             reached = (sign * log_ratios > 74) & (side * ppo["advantages"] > 0)
@@ -127,7 +150,7 @@ def test_points_survive_a_file(tmp_path: Path, grid):
         stack.save(path)
         again = Points.load(path)
         assert (again.digest, again.labels, again.grid) == (stack.digest, stack.labels, stack.grid)
-        assert list(again.inputs) == list(INPUTS[stack.objective])
+        assert list(again.inputs) == list(find(stack.objective).axes)
 
 
 @pytest.fixture(scope="module")

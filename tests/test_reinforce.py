@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parity import gate, oracle, probes, replay
-from parity.points import Points
 from parity.objectives.reinforce import REINFORCE
+from parity.points import Points
 from parity.problem import Problem
 from parity.report import LessonReport
 from parity.samples import Samples

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import closed_gradients as closed
 from helpers_replay import EXACT, GENERAL, GENERAL_ACTIONS, SCORED, exact_trace, gather, steps
-from parity import oracle, replay, stepwise
+from parity.arithmetic.measure import time_first
+from parity.lessons import oracle
 from parity.points import Points
 from parity.problem import Problem, lessons
-from parity.quantities import TRAINED
+from parity.quantities import of_runs
 from parity.samples import Samples
 from parity.trace import Trace, quantities_from
 
@@ -47,27 +49,27 @@ def test_steps_in_parts_are_the_steps_in_one(
     general: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = steps(GENERAL, GENERAL_ACTIONS, general)
-    monkeypatch.setattr(stepwise, "BATCH", 1)  # one rollout at a time
+    monkeypatch.setattr(oracle, "BATCH", 1)  # one rollout at a time
     for name, values in steps(GENERAL, GENERAL_ACTIONS, general).items():
         np.testing.assert_array_equal(values, whole[name], err_msg=name)
 
 
 def test_trajectory_is_the_loop_written_out(general: Trace) -> None:
-    """The objectives of `oracle` in the plain order of the lesson, one update after another."""
+    """The closed forms in the plain order of the lesson, one update after another."""
     problem, run = GENERAL.ppo, general
     assert problem is not None
     logits = np.array(problem.logits)
-    reference = oracle.log_softmax(np.array(problem.reference_logits))
+    reference = closed.log_softmax(np.array(problem.reference_logits))
     scores = np.array(GENERAL.reward.features) @ run["reward/weights"][-1]
     np.testing.assert_allclose(run["reward/scores"], scores, rtol=1e-15)
     rewards, kls = [], []
     for rollout, actions in enumerate(GENERAL_ACTIONS):
-        policy = np.exp(oracle.log_softmax(logits))
+        policy = np.exp(closed.log_softmax(logits))
         rewards.append(policy @ scores)
         kls.append(policy @ (np.log(policy) - reference))
         old_logps, advantages = np.log(policy)[actions], scores[actions] - policy @ scores
         for epoch in range(problem.epochs):
-            result = oracle.ppo(
+            result = closed.ppo(
                 logits,
                 old_logps,
                 actions,
@@ -84,7 +86,7 @@ def test_trajectory_is_the_loop_written_out(general: Trace) -> None:
             np.testing.assert_allclose(run["ppo/logits"][at], logits, atol=EXACT)
     np.testing.assert_allclose(run["ppo/expected_reward"][:-1], rewards, atol=EXACT)
     np.testing.assert_allclose(run["ppo/reference_kl"][:-1], kls, atol=EXACT)
-    np.testing.assert_allclose(run["ppo/probabilities"], np.exp(oracle.log_softmax(logits)))
+    np.testing.assert_allclose(run["ppo/probabilities"], np.exp(closed.log_softmax(logits)))
 
 
 def test_general_problem_clips_some_samples(general: Trace) -> None:
@@ -103,11 +105,11 @@ def test_actions_are_those_of_the_tape_and_not_of_the_trace(general: Trace) -> N
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_constants_are_those_that_the_run_sees(dtype: str) -> None:
     """float32(0.3) is not 0.3: the rate, β, ε and the starting policy are rounded first."""
-    run = gather(replay.trajectory(GENERAL, GENERAL_ACTIONS, dtype, np.asarray), GENERAL)
-    trace = Trace("oracle", dtype, quantities_from(run, TRAINED))
+    run = gather(oracle.trajectory(GENERAL, GENERAL_ACTIONS, dtype, np.asarray), GENERAL)
+    trace = Trace("oracle", dtype, quantities_from(run, of_runs()))
     start = np.asarray(GENERAL.ppo.reference_logits, dtype).astype(np.float64)
     for values in (run, steps(GENERAL, GENERAL_ACTIONS, trace)):
-        np.testing.assert_array_equal(values["ppo/reference"][0, 0], oracle.log_softmax(start))
+        np.testing.assert_array_equal(values["ppo/reference"][0, 0], closed.log_softmax(start))
         moved = run["ppo/logits"][1, 0] - run["ppo/logits"][0, 2]
         rate = -moved / run["ppo/gradient"][1, 0]
         np.testing.assert_allclose(rate, float(np.dtype(dtype).type(0.3)), rtol=1e-11)
@@ -118,21 +120,22 @@ def test_constants_are_those_that_the_run_sees(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("objective", "function"),
     [
-        ("reward", oracle.preference),
-        ("ppo", oracle.ppo),
-        ("dpo", oracle.dpo),
-        ("reinforce", oracle.reinforce),
+        ("reward", closed.preference),
+        ("ppo", closed.ppo),
+        ("dpo", closed.dpo),
+        ("reinforce", closed.reinforce),
     ],
 )
-def test_points_are_evaluated_by_the_objective_itself(
+def test_points_are_those_of_the_closed_forms(
     draw_points: Callable[..., Points], objective: str, function: Callable[..., Any]
 ) -> None:
     points = draw_points(objective, 4, 5, 7, 16)
-    ((where, emitted),) = replay.at_points(points, np.asarray)
-    assert where == (slice(None),)
+    ((where, batch, emitted),) = oracle.at_points(points, np.asarray)
+    assert (where, batch) == ((slice(None),), 1)
     values = function(*points.inputs.values())._asdict()
     frozen = {name for name in emitted if "gradient_" in name}
     assert emitted.keys() - frozen == {f"{objective}/{name}" for name in values}
     assert all(emitted[name] == 0.0 for name in frozen)
     for name, value in values.items():
-        np.testing.assert_array_equal(emitted[f"{objective}/{name}"], value)
+        found = time_first(emitted[f"{objective}/{name}"], batch)
+        np.testing.assert_allclose(found, value, rtol=EXACT, atol=EXACT)

@@ -7,7 +7,7 @@ import pytest
 
 from helpers_replay import EXACT, GENERAL, GENERAL_ACTIONS, SCORED, exact_trace, steps
 from parity.problem import Problem
-from parity.quantities import TRAINED
+from parity.quantities import of_runs
 from parity.trace import Trace
 
 TIME_AXES = ("rollout", "epoch", "update", "checkpoint")
@@ -237,4 +237,4 @@ def test_corruption_reaches_exactly_what_depends_on_it(
 
 
 def test_every_quantity_of_the_catalogue_is_corrupted() -> None:
-    assert {name for name, _, _ in DEPENDENTS} == {spec.name for spec in TRAINED}
+    assert {name for name, _, _ in DEPENDENTS} == {spec.name for spec in of_runs()}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from parity import noise, replay
-from parity.points import Points
 from parity.objectives.dpo import DPO
+from parity.points import Points
 from parity.problem import Problem
 from parity.quantities import EVALUATED, evaluated, expected
 from parity.trace import Trace

@@ -133,7 +133,7 @@ def test_the_wheel_takes_one_name_and_holds_every_file_once(built: Built) -> Non
     assert {name for name in held if name.startswith("parity/")} == expected
     assert {
         "parity/cli/start.py",
-        "parity/faults.toml",
+        "parity/objectives/faults/ppo.toml",
         "parity/figures/recorded/posttraining-04.svg",
         "parity/jax_impl/py.typed",
         "parity/problems/posttraining-04.safetensors",

@@ -46,17 +46,17 @@ class Bounded(Entries):
             return NotImplemented
         operands = [x if isinstance(x, Bounded) else Bounded(x) for x in inputs]
         value = ufunc(*(x.value for x in operands))
-        error, roundoffs = _ERROR_OF[ufunc](value, *operands)
-        if ufunc is np.multiply and any(masks(x) for x in inputs):
-            return Bounded(value, error)
-        return Bounded(value, error + rounding(value, error, roundoffs) if roundoffs else error)
+        with np.errstate(all="ignore"):  # where nothing is left of a divisor
+            error, roundoffs = _ERROR_OF[ufunc](value, *operands)
+            if ufunc is not np.multiply or not any(masks(x) for x in inputs):
+                error = error + rounding(value, error, roundoffs)
+        return Bounded(value, error)
 
 
 def rounding(value: Array, error: Array, roundoffs: float) -> Array:
-    """What so many roundoffs, or an underflow, may add to an error; nothing to an exact 0 or ∞."""
-    size = np.abs(value) + error
-    own = roundoffs * UNIT_ROUNDOFF * size + SMALLEST
-    return np.where((size == 0) | np.isinf(value), 0.0, own)
+    """What so many roundoffs or underflows may add to an error; nothing to an exact 0 or to ∞."""
+    size = np.where(np.isinf(value), 0.0, np.abs(value)) + error
+    return np.where(size == 0, 0.0, roundoffs * (UNIT_ROUNDOFF * size + SMALLEST))
 
 
 def _product(size: Array, error: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.arithmetic.bounded import Bounded, rounding
 from parity.arithmetic.entries import Entries, exactly
-from parity.arithmetic.rounded import UNIT_ROUNDOFF, Rounded
+from parity.arithmetic.rounded import Rounded
 
 __all__ = [
     "as_bfloat16",
@@ -84,7 +84,7 @@ def _(x: Bounded) -> Bounded:
     most = largest(x)
     shifted = x - most
     result = shifted - np.log(total(np.exp(shifted), 1))
-    spelling = 2 * UNIT_ROUNDOFF * (np.abs(x.value) + np.abs(most.value))
+    spelling = rounding(x.value, np.abs(most.value), 2)
     return Bounded(result.value, result.error + spelling)
 
 

@@ -139,7 +139,8 @@ class Luck:
     def added(self, terms: Array) -> Array:
         """Float32 sums over the first axis, left to right, each replica in an order of its own."""
         if len(terms) == 1:
-            return terms[0]
+            only: Array = terms[0]
+            return only
         batches = terms.reshape(len(terms), -1, self.replicas)
         sums: Array = np.empty(batches.shape[1:])
         for part in self.blocks(*batches.shape[:2]):

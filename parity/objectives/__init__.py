@@ -1,13 +1,12 @@
 """The objectives: one file each, found here by name, or in a file of the user's."""
 
 import importlib
-import importlib.util
 import pkgutil
 from functools import cache
-from pathlib import Path
 
 from parity.errors import InputError
 from parity.objectives.spec import Objective
+from parity.targets import located
 
 __all__ = ["Objective", "built_in", "find", "trained"]
 
@@ -37,23 +36,10 @@ def find(name: str) -> Objective:
     for objective in built_in().values():
         if name in (objective.name, *objective.known_as):
             return objective
-    place, _, attribute = name.rpartition(":")
-    if not place:
+    if ":" not in name:
         known = ", ".join(" or ".join((each.name, *each.known_as)) for each in built_in().values())
         raise InputError(f"--objective: got {name!r}; expected one of {known} or FILE.py:NAME")
-    try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location("_parity_objective", Path(place))
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-        found = getattr(module, attribute)
-    except BaseException as error:  # a module may do anything, sys.exit too
-        why = f"{type(error).__name__}: {error}"
-        raise InputError(f"--objective: {name}: cannot be loaded: {why}") from error
+    found = located(name, "--objective")
     if not isinstance(found, Objective):
         raise InputError(
             f"--objective: {name}: got {type(found).__name__}; "
