@@ -48,7 +48,7 @@ def objectives(
     from parity.cli import show_objectives, styles
     from parity.objectives import built_in
     from parity.report.objectives import document
-    from parity.report.pages import markdown, page
+    from parity.cli.objective_pages import markdown, page
 
     if name is None:
         every = [document(each) for each in built_in().values()]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.cli import styles
-from parity.report.pages import LISTED, Page, Section, listed, words
+from parity.cli.objective_pages import LISTED, Page, Section, listed, words
 
 __all__ = ["listing", "page"]
 

@@ -12,12 +12,14 @@ from parity.arithmetic.tape import Taped, gradients
 __all__ = ["CASES", "Case", "draw", "exact", "slope", "value_and_gradients"]
 
 MASK = np.array([[True, False, True], [True, True, False], [False, True, True], [True, True, True]])
-INDEX = np.array([2, 0, 2, 2, 1, 3])
+INDEX, TURNED = np.array([2, 0, 2, 2, 1, 3]), np.array([3, 1, 2, 2, 0, 2])
 Array = np.ndarray[Any, Any]
 
 
 def mask_for(x: Any) -> Array:
-    """The mask, the same for the whole batch of x."""
+    """The mask, the same for the whole batch of x, or as an array of its framework."""
+    if not op.is_own(x):
+        return array_namespace(x).asarray(MASK)
     return MASK.reshape(*MASK.shape, *(1,) * (x.ndim - 2))
 
 
@@ -128,8 +130,8 @@ CASES = [
     Case("gather", lambda x: op.gather(x, INDEX), lambda x: x[INDEX]),
     Case(
         "gather, twice, and in other ways",
-        lambda x: op.gather(op.exp(x), INDEX) * op.gather(x, INDEX[::-1]) + op.sum(x),
-        lambda x: _exp(x)[INDEX] * x[INDEX[::-1]] + x.sum(0),
+        lambda x: op.gather(op.exp(x), INDEX) * op.gather(x, TURNED) + op.sum(x),
+        lambda x: _exp(x)[INDEX] * x[TURNED] + x.sum(0),
     ),
     Case("cumulative", op.cumulative, lambda x: _running(x, 0)),
     Case("cumulative, axis 1", lambda x: op.cumulative(x, 1), lambda x: _running(x, 1)),

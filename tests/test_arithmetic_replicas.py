@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from arithmetic_cases import CASES, Case, draw, value_and_gradients
 
+from arithmetic_cases import CASES, Case, draw, value_and_gradients
 from parity.arithmetic import kernels, rounded
 from parity.arithmetic import operations as op
 from parity.arithmetic.bounded import Bounded
@@ -94,7 +94,7 @@ def test_half_of_the_replicas_flush_subnormal_results() -> None:
     assert (product[5] == np.inf).all()
     small = luck.lift(np.full(1000, 2.0**-130)) * 1.0  # many blocks
     np.testing.assert_array_equal(small.value == 0, np.broadcast_to(flushed, (1000, 64)))
-    assert SMALLEST == np.finfo(np.float32).tiny
+    assert np.finfo(np.float32).tiny == SMALLEST
 
 
 def test_what_no_program_rounds_is_exact() -> None:
@@ -161,7 +161,7 @@ def test_every_replica_has_an_order_of_its_own(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(lanes[replica], np.arange(length)[::natural])
     assert len({tuple(lane) for lane in lanes}) == 62
     (again,) = luck.shuffled(places)
-    assert ((again[:, 0].T != lanes).any(1) == (EVERY > 3)).all()
+    assert ((lanes != again[:, 0].T).any(1) == (EVERY > 3)).all()
     first = np.bincount(order[0, 0], minlength=length)
     assert first.max() < 20  # of 64; two of them in order and two turned round
 

@@ -289,7 +289,7 @@ def log_softmax(x: Value, axis: int = 0) -> Value:
 
     def back(g: Value) -> Value:
         spread = _along(lambda array: kernels.total(array, 1)[None], g, axis)
-        return g - np.exp(value) * spread
+        return g - times(spread, np.exp(value))
 
     return Taped(value, [(x, back)])
 
