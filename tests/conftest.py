@@ -27,7 +27,14 @@ os.environ.pop("JAX_ENABLE_X64", None)
 settings.register_profile("parity", derandomize=True, deadline=None, database=None)
 settings.load_profile("parity")
 
-pytest_plugins = ["helpers_backends", "helpers_cli", "helpers_gate", "helpers_twins"]  # fixtures
+pytest_plugins = [
+    "helpers_backends",
+    "helpers_check_core",
+    "helpers_check_whole",
+    "helpers_cli",
+    "helpers_gate",
+    "helpers_twins",
+]
 
 IMPLEMENTATIONS = ("jax", "torch")
 CLEARANCE = (

@@ -15,7 +15,7 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS"
 
 ERROR = 1e-5  # float32's roundoff is 6e-8; values are of order 1 and cancel by up to 30
 CASES_HERE = [case for case in CASES if case.name != "backwards"]  # no negative strides in torch
-OP_BY_OP = (
+OP_BY_OP = ("broadcast both", "mean, mask", "log_softmax, axis 1", "softplus", "sort")  # slowly
     "broadcast both",
     "mean, mask",
     "log_softmax, axis 1",

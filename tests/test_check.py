@@ -1,82 +1,32 @@
 """`parity check`: right functions pass, every known bug fails with its name, conventions hold."""
 
+import runpy
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from helpers_check import convention
-from parity.checks import Target, check, check_all
-from parity.errors import InputError, ParityError
-from parity.faults import Known, catalogue
+from helpers_check_core import PATIENCE, of_losses, silent
+from helpers_check_whole import CONVENTIONS, NUMPY
+from helpers_cli import Ran
+from parity.checks import Target, check
+from parity.errors import InputError
 from parity.judging import CheckReport
 
-PATIENCE = 600.0  # seconds for what takes twenty, on a busy machine
+pytestmark = pytest.mark.xdist_group("check")
 
 
-def silent(_who: str, _stage: str) -> None:
-    pass
+@pytest.fixture
+def results(at_core: dict[str, CheckReport]) -> Callable[[str], dict[str, CheckReport]]:
+    """Fault, or loss of a twin, to what is said of a function that has it."""
 
-
-def of_losses() -> list[Known]:
-    """The entries of the catalogue whose only replaced piece is the loss."""
-    return [known for known in catalogue() if known.fault.edits and not known.fault.collects]
-
-
-# JAX compiles every one of them, in each dtype.
-FEW = (
-    "clip-only",
-    "advantage-not-detached",
-    "dpo-log-of-sigmoid",
-    "dpo-reference-not-detached",
-    "clamp-by-sign",
-    "dpo-logaddexp",
-    "reward-log-sigmoid",
-)
-
-
-def function(known: Known) -> str:
-    """A user's function, in source, that has the fault."""
-    name = known.fault.name.replace("-", "_")
-    arguments, objective = ", ".join(known.objective.axes), known.objective.name
-    return textwrap.dedent(f"""
-        def {name}({arguments}):
-            return planted("{objective}", "{known.fault.name}").loss({arguments})
-    """)
-
-
-@pytest.fixture(scope="module")
-def results(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str], dict[str, CheckReport | ParityError]]:
-    """Fault to what is said of a function that has it; one process a dtype takes all."""
-
-    @cache
-    def of(implementation: str) -> dict[str, CheckReport | ParityError]:
-        chosen = [k for k in of_losses() if implementation == "torch" or k.fault.name in FEW]
-        path = tmp_path_factory.mktemp(implementation) / "mine.py"
-        head = f"from parity.{implementation}_impl.backend import planted\n"
-        path.write_text(head + "".join(function(known) for known in chosen))
-        targets = [
-            Target(f"{path}:{k.fault.name.replace('-', '_')}", k.objective.name) for k in chosen
-        ]
-        targets += [
-            Target(f"parity.{implementation}_impl.{module}:{module}_loss", objective)
-            for module, objective in (
-                ("ppo", "ppo"),
-                ("dpo", "dpo"),
-                ("reinforce", "reinforce"),
-            )
-        ]
-        targets.append(Target(f"parity.{implementation}_impl.reward:preference_loss", "preference"))
-        names = [k.fault.name for k in chosen] + [t.target.rpartition(":")[2] for t in targets[-4:]]
-        return dict(zip(names, check_all(targets, PATIENCE, silent, quick=True), strict=True))
+    def of(implementation: str) -> dict[str, CheckReport]:
+        mine = f"{implementation} "
+        return {n.removeprefix(mine): r for n, r in at_core.items() if n.startswith(mine)}
 
     return of
 
@@ -152,146 +102,28 @@ def test_the_smallest_failing_input_is_a_program(
     source = results("torch")["advantage-negated"].repro
     program = tmp_path / "repro.py"
     program.write_text(source)
-    ended = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-    assert "AssertionError" in ended.stderr
+    with pytest.raises(AssertionError):
+        runpy.run_path(str(program))
     lines = source.splitlines()
     at = next(n for n, text in enumerate(lines) if text.startswith("advantage_negated = runpy"))
     lines[at] = "from parity.torch_impl.ppo import ppo_loss as advantage_negated"
     program.write_text("\n".join(lines))
-    subprocess.run([sys.executable, program], check=True, timeout=PATIENCE)
-
-
-CONVENTIONS = {
-    # As in most libraries: log-probs of the samples, no KL, the caller detaches.
-    "library": (
-        """
-        def library(log_prob, old_log_prob, adv, cliprange):
-            r = torch.exp(log_prob - old_log_prob)
-            return torch.max(-adv * r, -adv * torch.clamp(r, 1 - cliprange, 1 + cliprange))
-        """,
-        "ppo",
-        convention(reduction="per-sample", shape="N,1", kl="absent", detached=True),
-    ),
-    "masked": (
-        """
-        def masked(logps, old_logps, advantages, clip, response_mask):
-            r, a = torch.exp(logps - old_logps), advantages
-            x = torch.min(r * a, torch.clamp(r, 1 - clip, 1 + clip) * a)
-            return (x * response_mask).sum() / response_mask.sum()
-        """,
-        "ppo",
-        convention(shape="B,T", kl="absent", detached=True, sign="objective"),
-    ),
-    "built_in": (
-        """
-        def built_in(policy_chosen_logps, policy_rejected_logps, reference_chosen_logps,
-                     reference_rejected_logps, label_smoothing=0.0):
-            m = policy_chosen_logps - policy_rejected_logps
-            m = m - (reference_chosen_logps - reference_rejected_logps)
-            return -torch.nn.functional.logsigmoid(0.1 * m).sum()
-        """,
-        "dpo",
-        convention(reduction="sum", detached=True, constants={"beta": 0.1}),
-    ),
-    "scores": (
-        """
-        def scores(chosen_reward, reject_reward):
-            print("step")
-            return -torch.nn.functional.logsigmoid(chosen_reward - reject_reward).mean()
-        """,
-        "preference",
-        convention(),
-    ),
-    "of_logps": (
-        """
-        def of_logps(logits, actions, advantages, reference, beta, /, *, unused=None):
-            kl = (logits.exp() * (logits - reference.detach())).sum()
-            return -(logits[actions] * advantages.detach()).mean() + beta * kl
-        """,
-        "reinforce",
-        convention(policy="logps"),
-    ),
-    # Its reference is taken for logits, and so normalised once more.
-    "categoricals": (
-        """
-        def categoricals(logits, actions, advantages, reference, beta):
-            policy, held = (
-                torch.distributions.Categorical(logits=values) for values in (logits, reference)
-            )
-            kl = torch.distributions.kl_divergence(policy, held)
-            return beta * kl - (policy.log_prob(actions) * advantages).mean()
-        """,
-        "reinforce",
-        convention(detached=True),
-    ),
-    "mask_lost": (
-        """
-        def mask_lost(logps, old_logps, advantages, clip, mask):
-            r, a = torch.exp(logps - old_logps), advantages
-            return -torch.min(r * a, torch.clamp(r, 1 - clip, 1 + clip) * a).mean()
-        """,
-        "ppo",
-        convention(shape="B,T", kl="absent", detached=True),
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def by_convention(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, CheckReport | InputError]:
-    path = tmp_path_factory.mktemp("conventions") / "mine.py"
-    sources = [textwrap.dedent(source) for source, _, _ in CONVENTIONS.values()]
-    path.write_text("import torch\n" + "\n".join(sources))
-    targets = [
-        Target(f"{path}:{name}", objective, convention=convention)
-        for name, (_, objective, convention) in CONVENTIONS.items()
-    ]
-    return dict(zip(CONVENTIONS, check_all(targets, PATIENCE, silent), strict=True))
+    runpy.run_path(str(program))
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)
-def test_conventions(name: str, by_convention: dict[str, CheckReport]) -> None:
+def test_conventions(name: str, on_grid: dict[str, CheckReport]) -> None:
     """On the whole grid, up to 128 actions and 1,000 samples."""
-    report = by_convention[name]
+    report = on_grid[f"convention {name}"]
     expected = "divergent" if name == "mask_lost" else "match"
     assert report.verdict == expected, (report.fault, report.first)
     if name == "scores":
         assert report.notes == ["prints while it computes: 'step'"]
 
 
-NUMPY = """
-import numpy as np
-def dpo(logits, reference, chosen, rejected, beta):
-    lp = logits - logits.max()
-    lp = lp - np.log(np.exp(lp).sum())
-    m = (lp[chosen] - lp[rejected]) - (reference[chosen] - reference[rejected])
-    return np.mean(np.logaddexp(0, -beta * m)).astype(logits.dtype)
-def wrong(logits, reference, chosen, rejected, beta):
-    return 2 * dpo(logits, reference, chosen, rejected, beta)
-def adapted(logits, reference, chosen, rejected, beta):
-    return dpo(x=logits) if False else dpo(logits, reference, chosen, rejected, beta)
-def strange(x, ref, c, r, b):
-    return dpo(x, ref, c, r, b)
-"""
-
-
-def test_numpy_functions_maps_and_adapters(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(NUMPY)
-    mapping = {"x": "logits", "ref": "reference", "c": "chosen", "r": "rejected", "b": "beta"}
-    right, wrong, mapped, refused, adapted = check_all(
-        [
-            Target(f"{path}:dpo", "dpo"),
-            Target(f"{path}:wrong", "dpo"),
-            Target(f"{path}:strange", "dpo", mapping=mapping),
-            Target(f"{path}:strange", "dpo", mapping={**mapping, "b": "clip"}),
-            Target(f"{path}:strange", "dpo", adapter=f"{path}:adapted"),
-        ],
-        PATIENCE,
-        silent,
+def test_numpy_functions_maps_and_adapters(on_grid: dict[str, CheckReport | InputError]) -> None:
+    right, wrong, mapped, refused, adapted = (
+        on_grid[f"numpy {name}"] for name in ("right", "wrong", "mapped", "refused", "adapted")
     )
     for report in (right, mapped, adapted):
         assert isinstance(report, CheckReport)
@@ -304,10 +136,8 @@ def test_numpy_functions_maps_and_adapters(tmp_path: Path) -> None:
     assert "b=clip: no such input: found strange(x, ref, c, r, b)" in str(refused)
 
 
-def test_training_in_step_and_trajectory_mode() -> None:
-    right = check(
-        Target("parity.torch_impl.ppo:ppo_loss", "ppo", train=True), PATIENCE, silent, quick=True
-    )
+def test_training_in_step_and_trajectory_mode(at_core: dict[str, CheckReport]) -> None:
+    right = at_core["trained"]
     assert right.verdict == "match", right.first
     modes = {c.mode for c in right.lessons[0].comparisons}
     assert modes == {"points", "step", "trajectory"}
@@ -350,39 +180,21 @@ def test_what_cannot_be_asked_is_refused_at_once(target: Target, message: str) -
     assert message in str(refused.value)
 
 
-def test_the_command_says_it_in_words_and_in_json(tmp_path: Path) -> None:
+def test_the_command_says_it_in_words_and_in_json(
+    inside: Callable[..., Ran], tmp_path: Path
+) -> None:
     path, repro = tmp_path / "mine.py", tmp_path / "repro.py"
     path.write_text(NUMPY)
-    command = [
-        sys.executable,
-        "-m",
-        "parity.cli.main",
-        "check",
-        f"{path}:wrong",
-        "--objective",
-        "dpo",
-    ]
-    said = subprocess.run(
-        [*command, "--quick", "--repro", repro],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert said.returncode == 1
-    assert "wrong(logits, reference, chosen, rejected, beta)" in said.stdout
-    assert "first failing cell (float32, points, core): ordinary margins" in said.stdout
-    assert f"smallest failing input: {repro}" in said.stdout
-    assert said.stdout.splitlines()[-1].startswith("divergent: ")
+    asked = ("--objective", "dpo", "--quick")
+    said = inside("check", f"{path}:wrong", *asked, "--repro", repro, cwd=tmp_path)
+    assert said.code == 1
+    assert "wrong(logits, reference, chosen, rejected, beta)" in said.out
+    assert "first failing cell (float32, points, core): ordinary margins" in said.out
+    assert f"smallest failing input: {repro}" in said.out
+    assert said.closing.startswith("divergent: ")
     ended = subprocess.run([sys.executable, repro], capture_output=True, text=True, check=False)
     assert "AssertionError" in ended.stderr
-    command[-3] = f"{path}:dpo"
-    encoded = subprocess.run(
-        [*command, "--quick", "--quiet", "--format", "json"],
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    report = msgspec.json.decode(encoded.stdout, type=CheckReport)
-    assert encoded.returncode == 0
+    encoded = inside("check", f"{path}:dpo", *asked, "--quiet", "--format", "json", cwd=tmp_path)
+    report = msgspec.json.decode(encoded.out, type=CheckReport)
+    assert encoded.code == 0
     assert (report.verdict, report.framework) == ("match", "numpy")

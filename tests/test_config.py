@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers_check import convention
 from parity.checks import Target
 from parity.comparison import ORACLE, Comparison, compare
 from parity.config import check_configured, find_config, load_config
-from helpers_check import convention
 from parity.errors import InputError
 from parity.parting import Pair
 from parity.trace import Quantity

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parity.noise import Bounded
 
 from helpers_noise import OBJECTIVES, in_order, measure, single_log_softmax
 from parity import oracle
-from parity.noise import Bounded
 from parity.points import Points
 
 

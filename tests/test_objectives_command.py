@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from parity.cli import completions
 from parity.cli.main import app, main
+from parity.cli.objective_pages import markdown
 from parity.objectives import built_in
 from parity.objectives.spec import Input, Objective, Value
 from parity.report.objectives import document
-from parity.cli.objective_pages import markdown
 
 DOCS = Path(__file__).parents[1] / "docs" / "objectives.md"
 FRAMEWORKS = {"jax", "jaxlib", "torch", "jax_impl", "torch_impl", "matplotlib"}

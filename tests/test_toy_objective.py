@@ -171,7 +171,13 @@ def test_help_comes_from_the_declaration(
         main()
     assert ended.value.code in (0, None)
     told = capsys.readouterr().out
-    for word in ("mean w·max(0, m − x)²", "scores [item]", "logit", "hinge-not-squared", "satisfied"):
+    for word in (
+        "mean w·max(0, m − x)²",
+        "scores [item]",
+        "logit",
+        "hinge-not-squared",
+        "satisfied",
+    ):
         assert word in told
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from parity.noise import Expected, Luck
 
 from parity import noise, oracle, replay
 from parity.comparison import Comparison
-from parity.noise import Expected, Luck
 from parity.points import Points
 from parity.quantities import evaluated
 from parity.trace import Trace

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from parity.probes import KINK_DISTANCE, kink_distance
 
 from parity import oracle
-from parity.points import INPUTS, Points
-from parity.probes import KINK_DISTANCE, kink_distance
 from parity.objectives.dpo import DPO
 from parity.objectives.ppo import PPO
 from parity.objectives.reinforce import REINFORCE
 from parity.objectives.reward import Reward
+from parity.points import INPUTS, Points
 from parity.problem import Problem
 from parity.samples import Samples
 

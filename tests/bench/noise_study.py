@@ -36,12 +36,12 @@ from noise_measures import (
     spread,
 )
 from noise_problems import LATTICE, SCALES, TRAINED, Run, hard_cases, random_points, random_runs
+from parity.noise import Expected
 
 from parity import gate, noise, oracle, replay
 from parity.backends import Workers, load_trace, worker_environment
 from parity.files import digest, write_whole
 from parity.gate import Case
-from parity.noise import Expected
 from parity.points import Points
 from parity.problem import Problem, load_problem
 from parity.problem import lessons as recorded
