@@ -82,6 +82,10 @@ class _Run:
         """Its allowance in step mode."""
         return self.steps.allowed[self.full(name)]
 
+    def bound(self, name: str) -> Array:
+        """The most by which rounding could have moved it."""
+        return self.steps.bound[self.full(name)]
+
     def expected(self, name: str) -> Array:
         """What the oracle re-derived."""
         return self.steps.values[self.full(name)]
@@ -120,7 +124,7 @@ def hold(
         claims += [*_carried(run), *_sampled(run, tape), *_of_kinds(run)]
         for law in training.laws:
             claims += called(law, run)
-        claims += _gradients(objective, run.values, run.allowed)
+        claims += _gradients(objective, run.values, run.bound)
     for points, expected, evaluated in probes:
         claims += _at_probes(points, expected, evaluated)
     return [_check(claim, trace) for claim in claims]
@@ -195,8 +199,11 @@ def _of_kinds(run: _Run) -> Iterator[Claim]:
             yield Claim(name, -rows, np.zeros_like(rows), allowed, at_most=True)
 
 
-def _gradients(objective: Objective, values: Any, allowed: Any) -> Iterator[Claim]:
-    """Frozen inputs get none; what a constant can be added to gets one that sums to 0."""
+def _gradients(objective: Objective, values: Any, bound: Any) -> Iterator[Claim]:
+    """Frozen inputs get none; what a constant can be added to gets one that sums to 0.
+
+    Within the bound: a gradient that is noisy is not divergent for its sum.
+    """
     for name, of in objective.gradients.items():
         each = objective.by_input[of]
         if each.role == "frozen":
@@ -205,7 +212,7 @@ def _gradients(objective: Objective, values: Any, allowed: Any) -> Iterator[Clai
             )
         elif each.shiftable:
             total = np.atleast_1d(values(name).sum(-1))
-            limit = np.atleast_1d(allowed(name).sum(-1))
+            limit = np.atleast_1d(bound(name).sum(-1))
             yield Claim(f"{objective.name}/{name} sums to 0", total, np.zeros_like(total), limit)
 
 
@@ -222,7 +229,10 @@ def _at_probes(points: Points, expected: Expected, evaluated: Trace) -> Iterator
     def allowed(name: str) -> Array:
         return expected.allowed[f"{objective.name}/{name}"]
 
-    for claim in _gradients(objective, values, allowed):
+    def bound(name: str) -> Array:
+        return expected.bound[f"{objective.name}/{name}"]
+
+    for claim in _gradients(objective, values, bound):
         yield replace(claim, name=f"{claim.name} at the probes ({points.grid})")
     recorded = {value.name: values(value.name) for value in objective.values if value.recorded}
     names = {**points.inputs, **recorded, "allowed": allowed}

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.arithmetic.measure import FLOAT64_SCALE, MULTIPLE
+from parity.arithmetic.measure import FLOAT64_SCALE
 from parity.arithmetic.rounded import SMALLEST
 from parity.calling import Answer
 from parity.comparison import Comparison, Verdict, compare, worst_verdict
@@ -20,6 +20,7 @@ Inputs = dict[str, NDArray[Any]]
 Side = Literal["A", "B"]
 SIDES: tuple[Side, Side] = ("A", "B")
 DTYPES = ("float32", "float64")
+MULTIPLE = 3.0  # allowance over the largest error about the centre
 
 
 class Pair(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from exact_arrays import CONTEXT, STEP
 from parity.arithmetic import operations as op

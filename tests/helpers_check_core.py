@@ -20,7 +20,11 @@ def silent(_who: str, _stage: str) -> None:
 
 def of_losses() -> list[Known]:
     """The entries of the catalogue whose only replaced piece is the loss."""
-    return [known for known in catalogue() if known.fault.edits and not known.fault.collects]
+    return [
+        known
+        for known in catalogue()
+        if (known.fault.edits or known.fault.unfrozen) and not known.fault.collects
+    ]
 
 
 # JAX compiles every one of them, in each dtype.
@@ -145,13 +149,12 @@ def _losses(folder: Path, implementation: str) -> dict[str, Target]:
     head = f"from parity.{implementation}_impl.backend import planted\n"
     path.write_text(head + "".join(function(known) for known in chosen))
     twins = {"ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce", "preference": "reward"}
+    twin = f"parity.{implementation}_impl"
     targets = {
         k.fault.name: Target(f"{path}:{k.fault.name.replace('-', '_')}", k.objective.name)
         for k in chosen
     } | {
-        f"{objective}_loss": Target(
-            f"parity.{implementation}_impl.{module}:{objective}_loss", objective
-        )
+        f"{objective}_loss": Target(f"{twin}.{module}:{objective}_loss", objective)
         for objective, module in twins.items()
     }
     return {f"{implementation} {name}": target for name, target in targets.items()}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from helpers_gate import planted, with_quantity, with_values
 from parity import gate
@@ -63,6 +64,26 @@ def test_every_noisy_quantity_must_be_accepted(case_of: Callable[..., Case]) -> 
     report = gate.judge(case, both)
     assert (report.verdict, report.blamed) == ("match", [])
     assert gate.with_accepted(both, [report]).quantities == ["dpo/gradient", "ppo/gradient"]
+
+
+@pytest.mark.parametrize("objective", ["ppo", "dpo"])
+def test_noise_of_one_sign_in_every_entry_breaks_no_invariant(
+    case_of: Callable[..., Case], objective: str
+) -> None:
+    """A gradient in logits sums to 0, within what its bound lets each entry move."""
+    case, name = case_of("all"), f"{objective}/gradient"
+    position, oracle = next(
+        (i, oracle) for i, (grid, oracle) in enumerate(case.grids) if grid.objective == objective
+    )
+    allowed = oracle.allowed[name]
+    roomy = (oracle.bound[name] > 3 * allowed).all(-1)
+    assert roomy.any()
+    values = case.evaluations["torch"][position][name].copy()
+    values[roomy] = (oracle.values[name] + 2.5 * allowed)[roomy]
+    evaluations = {twin: list(traces) for twin, traces in case.evaluations.items()}
+    evaluations["torch"][position] = with_values(evaluations["torch"][position], name, values)
+    report = gate.judge(replace(case, evaluations=evaluations))
+    assert (report.verdict, report.blamed) == ("noisy", ["torch"])
 
 
 def test_noise_in_step_mode_is_noisy(case_of: Callable[..., Case]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.noise import Expected
 
+from parity.arithmetic.measure import Expected
 from parity.trace import Trace
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())

@@ -16,7 +16,9 @@ from parity.arithmetic.rounded import SMALLEST, Luck, Rounded
 
 __all__ = ["Emission", "Expected", "Lift", "Shapes", "measure"]
 
-MULTIPLE = 3.0  # allowance over the replicas' largest deviation
+DRIFT = 1.25  # allowance over what the replicas of one program have in common
+SPREAD = 2.5  # and over the largest of what they do not
+ELSEWHERE = 1.1  # and over the largest drift at other scales
 FLOAT64_SCALE = 2 * 2.0**-29  # float32's roundoff to float64's; 2 for the oracle's own rounding
 
 _TOP_BINADE = 2.0**127  # the spacing of the very largest float32 number is infinite
@@ -73,7 +75,7 @@ def measure(
 ) -> Expected:
     """Replays exactly, in random replicas and, if `rigorous`, with running error bounds.
 
-    allowed = 3 × the largest deviation of the replicas from the exact oracle, entry by entry,
+    allowed = how far the replicas deviate from the exact oracle (`_deviation`), entry by entry,
     + one ULP of the value, and at least 2⁻¹²⁶. A float64 run is allowed 2·2⁻²⁹ of that.
 
     Args:
@@ -101,7 +103,7 @@ def measure(
                     values[name] = np.zeros(shapes[name], np.int64 if integer else np.float64)
                 values[name][where] = time_first(value, batch)
                 filled[name][where] = True
-                deviation = _largest_deviation(lucky[name], value)
+                deviation = _deviation(lucky[name], value)
                 deviations[name][where] = time_first(deviation, batch)
                 if isinstance(bounded.get(name), Bounded):
                     bounds[name][where] = time_first(bounded[name].error, batch)
@@ -131,17 +133,31 @@ def _together(
         yield exact, lucky.values, rest[0].values if rest else {}
 
 
-def _largest_deviation(lucky: Any, exact: Any) -> Any:
+def _deviation(lucky: Any, exact: Any) -> Any:
+    """How far programs may be off, judging by the replicas.
+
+    What all replicas of one program have in common is no luck: a program like them is off by just
+    that. What is left is luck, of which they show a part. How far replicas drift at scales of their
+    own is bounded, and shown nearly whole by so many.
+    """
     if not isinstance(lucky, Rounded):
         return 0.0
-    highest, lowest = lucky.value.max(-1), lucky.value.min(-1)
-    above = np.where(highest == exact, 0.0, highest - exact)  # infinities may agree
-    return np.maximum(above, np.where(lowest == exact, 0.0, exact - lowest))
+    plain = np.asarray(exact)[..., None]
+    off = np.where(lucky.value == plain, 0.0, lucky.value - plain)
+    largest = np.abs(off).max(-1)
+    every = off.reshape(*off.shape[:-1], *lucky.luck.kinds)  # block, scale, flushing, program
+    own = every[..., :1, :, :] if lucky.luck.scaled.any() else every
+    centre = own.mean((-4, -3, -2), keepdims=True)
+    drift = np.abs(centre).max((-4, -3, -2, -1))
+    spread = np.abs(own - centre).max((-4, -3, -2, -1))
+    elsewhere = ELSEWHERE * np.abs(off[..., lucky.luck.scaled]).max(-1, initial=0.0)
+    deviation = np.maximum(DRIFT * drift + SPREAD * spread, elsewhere)
+    return np.where(np.isfinite(largest), deviation, largest)
 
 
 def _allowance(deviation: Array, values: NDArray[Any]) -> Array:
     if values.dtype.kind == "i":
         return np.zeros(values.shape)
     ulp = np.spacing(np.minimum(np.abs(values), _TOP_BINADE).astype(np.float32))
-    allowance: Array = np.maximum(MULTIPLE * deviation + ulp, SMALLEST)
+    allowance: Array = np.maximum(deviation + ulp, SMALLEST)
     return allowance

@@ -30,9 +30,10 @@ Dice = NDArray[np.uint64]
 class Luck:
     """The dice of a set of replicas: random roundings, orders of summation, spellings.
 
-    Equal terms round alike, and sums of them drift by the pattern of their last bits. A float64
-    run has other last bits than its float32 replicas: for it (`foreign_bits`) every replica sums
-    at a scale of its own.
+    Equal terms round alike, and sums of them drift by the pattern of their last bits, all replicas
+    by the same amount. Half of the replicas sum the oracle's own terms; the others sum at a scale
+    of their own, for a program that divides by N after the sum has other last bits. So has a
+    float64 run: for it (`foreign_bits`) every replica has a scale.
     """
 
     def __init__(
@@ -40,15 +41,20 @@ class Luck:
     ) -> None:
         self.replicas = replicas
         self._random = np.random.Generator(np.random.SFC64(seed))
-        self._scale = 1 + self._random.random(replicas) if foreign_bits else None
         self._salt = self._random.bit_generator.random_raw(replicas)
         self._odds: list[np.uint64] = []
         self._scratch: dict[tuple[int, ...], tuple[Dice, Dice]] = {}
         self._places: dict[tuple[int, ...], NDArray[np.intp]] = {}
+        self.kinds = (replicas // 16, 2, 2, 4)  # of the number's bits, as they are read below
         number = np.arange(replicas)
         self.adds_onto_base = number % 2 == 0
         self.subtracts_logsumexp = number // 2 % 2 == 0
         self.flushes = number // 4 % 2 == 0
+        self.scaled = number // 8 % 2 == 1
+        own = ~self.scaled & (not foreign_bits)
+        self._scale = np.where(own, 1.0, 1 + self._random.random(replicas))
+        if foreign_bits:
+            self.scaled[:] = False  # all are alike: none stands for the run's own bits
 
     def lift(self, values: Any) -> Any:
         """Gives every replica the same exact input; the replicas become the last axis.
@@ -99,9 +105,10 @@ class Luck:
     def shuffled(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         """Puts the first axis of arrays [n, batch, replica] into an order of each replica's own.
 
-        The same order for all of the arrays. Two replicas keep the order of the data and two turn
-        it round, as plain programs do: sorted data pile up and come down again, which orders at
-        random hardly ever do. The others' are drawn once for each shape, and then set off anew.
+        The same order for all of the arrays. Of the first eight of both halves two replicas keep
+        the order of the data and two turn it round, as plain programs do: sorted data pile up and
+        come down again, which orders at random hardly ever do. The others' are drawn once for each
+        shape, and then set off anew.
         """
         shape = arrays[0].shape
         if shape not in self._places:
@@ -110,8 +117,10 @@ class Luck:
         found = []
         for array in arrays:
             result = array.take(start, axis=0).ravel().take(places, mode="clip")
-            result[..., :2] = array[..., :2]
-            result[..., 2:4] = array[::-1, ..., 2:4]
+            for first in (0, 8):
+                kept, turned = slice(first, first + 2), slice(first + 2, first + 4)
+                result[..., kept] = array[..., kept]
+                result[..., turned] = array[::-1, ..., turned]
             found.append(result)
         return found
 
@@ -128,13 +137,12 @@ class Luck:
 
     def narrow(self, values: Array) -> NDArray[np.float32]:
         """Float32, at the scale at which each replica sums."""
-        scaled = values if self._scale is None else values * self._scale
-        return scaled.astype(np.float32)
+        return (values * self._scale).astype(np.float32)
 
     def widen(self, values: NDArray[np.float32]) -> Array:
         """The float64 of a sum, without the scale."""
-        wide: Array = values.astype(np.float64)
-        return wide if self._scale is None else wide / self._scale
+        wide: Array = values.astype(np.float64) / self._scale
+        return wide
 
     def added(self, terms: Array) -> Array:
         """Float32 sums over the first axis, left to right, each replica in an order of its own."""

@@ -97,9 +97,11 @@ def differentiated(
     scope = Scope(objective, {**given, **nodes}, choices, fault)
     found = {v.name: raw(scope[v.name]) for v in objective.values if v.recorded}
     loss = scope["loss"]
-    swept = dict(zip(nodes, gradients(loss, [*nodes.values()]), strict=True)) if nodes else {}
+    swept: dict[str, Any] = {}
+    if isinstance(loss, Taped):  # else it depends on nothing: a bug may detach all of it
+        swept = dict(zip(nodes, gradients(loss, [*nodes.values()]), strict=True))
     for name, of in objective.gradients.items():
-        found[name] = swept[of] if of in swept else np.asarray(0.0)
+        found[name] = swept.get(of, np.asarray(0.0))
     return found
 
 
