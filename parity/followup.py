@@ -1,8 +1,9 @@
 """When a user's function diverges: which known fault it behaves like, and on how little input."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from parity import gate
 from parity.backends import Progress, Workers, load_trace
 from parity.calling import Answer, Call
-from parity.diagnosis import alike, faulty_points
+from parity.diagnosis import alike, faulty_points, measured_points
 from parity.errors import BackendError
 from parity.judging import Cell, Scene, judged, probed
 from parity.objectives import find
@@ -160,7 +161,8 @@ def _wrong(core: Scene, planted: Trace, dtype: str) -> bool:
 
 def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagnosis:
     core = failure.core
-    like = [fault for fault, trace in known if _behaves(core, trace)]
+    choices = failure.call.convention.choices
+    like = [f for f, trace in known if _behaves(core, trace, f, failure.dtype, choices)]
     return Diagnosis(
         implementation=failure.call.target,
         fault=like[0].name if like else "",
@@ -170,7 +172,9 @@ def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagno
     )
 
 
-def _behaves(core: Scene, planted: Trace) -> bool:
+def _behaves(
+    core: Scene, planted: Trace, fault: Fault, dtype: str, choices: Mapping[str, str]
+) -> bool:
     """Frozen gradients are alike where both are 0: frameworks split them differently at ties."""
     mine = core.trace
     assert core.points is not None
@@ -180,7 +184,8 @@ def _behaves(core: Scene, planted: Trace) -> bool:
     kept = {name: q for name, q in planted.quantities.items() if name not in frozen}
     bare = Trace(planted.implementation, planted.dtype, kept)
     leak = [(bool(mine[name].any()), bool(planted[name].any())) for name in frozen]
-    return alike(mine, bare, core.oracle) and all(ours == theirs for ours, theirs in leak)
+    shown = partial(measured_points, core.points, fault, dtype, choices)
+    return alike(mine, bare, core.oracle, shown) and all(ours == theirs for ours, theirs in leak)
 
 
 def _smallest(failure: Failure, grids: list[Points], place: Path) -> tuple[Cell, Scene]:

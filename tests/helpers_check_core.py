@@ -151,7 +151,9 @@ def _losses(folder: Path, implementation: str) -> dict[str, Target]:
     twins = {"ppo": "ppo", "dpo": "dpo", "reinforce": "reinforce", "preference": "reward"}
     twin = f"parity.{implementation}_impl"
     targets = {
-        k.fault.name: Target(f"{path}:{k.fault.name.replace('-', '_')}", k.objective.name)
+        k.fault.name: Target(
+            f"{path}:{k.fault.name.replace('-', '_')}", k.objective.name, implementation
+        )  # NumPy's arrays would do as well
         for k in chosen
     } | {
         f"{objective}_loss": Target(f"{twin}.{module}:{objective}_loss", objective)

@@ -148,7 +148,7 @@ CLAMPS = {
     "log_ratio_at_40": ("ppo", "log-ratio of 75, not clipped"),
     "log_ratio_from_below": ("ppo", "log-ratio of -75, not clipped"),
     "kl_at_50": ("ppo", "KL above 50"),
-    "last_lost_of_many": ("ppo", "128 actions, 1000 samples, logits of scale 0.1"),
+    "last_lost_of_many": ("ppo", "128 actions, 1000 samples, scale 0.1"),
     "reinforce_right": ("reinforce", ""),
     "reinforce_gradient_at_1000": ("reinforce", "advantages of 10,000"),
     "reinforce_kl_at_50": ("reinforce", "KL above 50"),

@@ -1,11 +1,7 @@
 """Allowances and bounds of points."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-import closed_gradients
 from parity.arithmetic.measure import Expected
 from parity.arithmetic.measure import measure as measured
 from parity.arithmetic.rounded import Luck
@@ -13,12 +9,7 @@ from parity.lessons.oracle import at_points
 from parity.points import Points
 from parity.quantities import evaluated
 
-OBJECTIVES: dict[str, Callable[..., Any]] = {
-    "reward": closed_gradients.preference,
-    "ppo": closed_gradients.ppo,
-    "dpo": closed_gradients.dpo,
-    "reinforce": closed_gradients.reinforce,
-}
+OBJECTIVES = ("reward", "ppo", "dpo", "reinforce")
 
 
 def measure(points: Points, dtype: str = "float32", luck: Luck | None = None) -> Expected:

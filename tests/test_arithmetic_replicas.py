@@ -11,6 +11,8 @@ from parity.arithmetic.rounded import SMALLEST, UNIT_ROUNDOFF, Luck, Rounded, le
 
 FLOAT64_ERROR = 1e-14  # of the exact run; float32's is 3e-8
 EVERY = np.arange(64)
+SCALED = EVERY // 8 % 2 == 1
+RANDOM = (EVERY > 11) | (EVERY // 4 == 1)  # the others sum in the data's order, or against it
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
@@ -157,11 +159,11 @@ def test_every_replica_has_an_order_of_its_own(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(np.sort(order, 0), places)
     np.testing.assert_array_equal(order, np.broadcast_to(order[:, :1], shape))
     lanes = order[:, 0].T
-    for replica, natural in ((0, 1), (1, 1), (2, -1), (3, -1)):
+    for replica, natural in ((0, 1), (1, 1), (2, -1), (3, -1), (8, 1), (9, 1), (10, -1), (11, -1)):
         np.testing.assert_array_equal(lanes[replica], np.arange(length)[::natural])
-    assert len({tuple(lane) for lane in lanes}) == 62
+    assert len({tuple(lane) for lane in lanes}) == 58  # of 56 at random, and two
     (again,) = luck.shuffled(places)
-    assert ((lanes != again[:, 0].T).any(1) == (EVERY > 3)).all()
+    assert ((lanes != again[:, 0].T).any(1) == RANDOM).all()
     first = np.bincount(order[0, 0], minlength=length)
     assert first.max() < 20  # of 64; two of them in order and two turned round
 
@@ -179,7 +181,8 @@ def test_a_sum_is_a_float32_sum_of_each_replicas_own_terms(batch: tuple[int, ...
     terms = np.random.default_rng(4).normal(size=(30, *batch, 64)).astype(np.float32)
     sums = luck.added(terms.astype(np.float64))
     assert sums.shape == (*batch, 64)
-    np.testing.assert_array_equal(sums.astype(np.float32), sums)
+    own = sums[..., ~SCALED]
+    np.testing.assert_array_equal(own.astype(np.float32), own)
     np.testing.assert_allclose(sums, terms.sum(0, dtype=np.float64), rtol=0, atol=30e-6)
     np.testing.assert_array_equal(sums[..., :2], terms[..., :2].cumsum(0)[-1])
     np.testing.assert_array_equal(sums[..., 2:4], terms[::-1, ..., 2:4].cumsum(0)[-1])
@@ -192,8 +195,9 @@ def test_a_sum_of_one_term_is_that_term() -> None:
 
 def test_sums_of_equal_terms_err_by_the_pattern_of_their_bits_or_at_a_scale_of_each() -> None:
     terms = np.full((1000, 64), np.float64(np.float32(0.1)))
-    alike = Luck().added(terms) - 100
-    assert len({*alike}) == 1
+    errors = Luck().added(terms) - 100
+    assert len({*errors[~SCALED]}) == 1
+    assert len({*errors[SCALED]}) > 28
     foreign = Luck(foreign_bits=True).added(terms) - 100
     assert len({*foreign}) > 60
     assert 1e-5 < np.abs(foreign).max() < 1e-2
@@ -208,7 +212,8 @@ def test_half_of_the_replicas_add_onto_what_is_there(batch: tuple[int, ...]) -> 
     sums = kernels.scatter_add(base, index, terms).value
     onto = np.broadcast_to(EVERY % 2 == 0, (*batch, 64))
     for place, count in enumerate((900, 100)):
-        np.testing.assert_array_equal(sums[place][onto], 1.0)  # too small, one by one
+        np.testing.assert_array_equal(sums[place][onto & ~SCALED], 1.0)  # too small, one by one
+        np.testing.assert_allclose(sums[place][onto], 1.0, rtol=2**-23, atol=0)
         np.testing.assert_allclose(sums[place][~onto], 1 + count * 2.0**-26, rtol=2**-23, atol=0)
 
 
@@ -244,7 +249,8 @@ def test_half_of_the_replicas_subtract_logsumexp() -> None:
 def test_running_sums_are_float32_one_by_one_or_in_blocks() -> None:
     x = np.random.default_rng(6).normal(size=(13, 2)).astype(np.float32)
     sums = op.cumulative(Luck().lift(x.astype(np.float64))).value
-    np.testing.assert_array_equal(sums.astype(np.float32), sums)
+    own = sums[..., ~SCALED]
+    np.testing.assert_array_equal(own.astype(np.float32), own)
     np.testing.assert_allclose(
         sums, x.cumsum(0, dtype=np.float64)[..., None] + np.zeros(64), atol=1e-5
     )
@@ -255,11 +261,11 @@ def test_running_sums_are_float32_one_by_one_or_in_blocks() -> None:
         before = i - i % 2
         pairs[i] = block + pairs[before - 1] if before else block
     np.testing.assert_array_equal(sums[..., 1], pairs)
-    assert len({tuple(lane) for lane in sums[:, 0].T}) == 4  # 13 one by one, by 2, by 4, by 8
+    assert len({tuple(lane) for lane in own[:, 0].T}) == 4  # 13 one by one, by 2, by 4, by 8
 
 
 def test_another_number_of_replicas_will_do() -> None:
-    luck = Luck(replicas=3)
+    luck = Luck(replicas=32)
     x = luck.lift(np.random.default_rng(7).normal(size=(400, 20)))
-    assert op.mean(op.exp(x)).shape == (20, 3)
+    assert op.mean(op.exp(x)).shape == (20, 32)
     assert rounded.REPLICAS == 64

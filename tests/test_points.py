@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import closed_gradients as closed
 from parity import gate
+from parity.arithmetic import operations as op
 from parity.arithmetic.measure import Expected
 from parity.lessons import probes
 from parity.lessons.probes import KINK_DISTANCE, core, kink_distance
@@ -21,6 +21,16 @@ def grid() -> list[Points]:
 
 def cores() -> list[Points]:
     return [core(objective) for objective in built_in().values()]
+
+
+def logps_at(logits, index):
+    return np.take_along_axis(op.log_softmax(logits, axis=1), index, axis=1)
+
+
+def kl(inputs):
+    """Of the reference normalised: in float32 its probabilities sum to 1 + 1e-8."""
+    logps = op.log_softmax(inputs["logits"], axis=1)
+    return (np.exp(logps) * (logps - op.log_softmax(inputs["reference"], axis=1))).sum(-1)
 
 
 def of(grid, objective):
@@ -59,13 +69,14 @@ def test_no_point_lies_on_a_kink(grid):
 
 def test_distance_to_a_kink_is_that_of_the_nearest_sample(grid):
     for stack in of(grid, "ppo"):
-        ratios = closed.ppo(*stack.inputs.values()).ratios
+        taken = logps_at(stack.inputs["logits"], stack.inputs["actions"])
+        ratios = np.exp(taken - stack.inputs["old_logps"])
         edges = np.abs(np.abs(ratios - 1) - stack.inputs["clip"][:, None]).min(-1)
         np.testing.assert_allclose(kink_distance(stack, find("ppo")), edges, rtol=1e-9, atol=1e-12)
 
 
 def test_a_point_on_a_kink_is_refused():
-    logps = closed.log_softmax(np.array([0.5, 0.1]))
+    logps = op.log_softmax(np.array([0.5, 0.1]))
     edge = {
         "logits": (0.5, 0.1),
         "old_logps": logps - np.log([1.2, 1.0]),  # the first ratio is at 1 + clip
@@ -86,19 +97,22 @@ def test_advantages_of_the_cells_are_not_of_size_one(grid):
 
 def test_extremes(grid):
     (ppo,) = [stack for stack in of(grid, "ppo") if stack.grid == "core"]
-    logps = closed.log_softmax(ppo.inputs["logits"])
-    assert logps.min() < -79  # log-probabilities down to -80
-    taken = closed.pick(logps, ppo.inputs["actions"])
+    assert op.log_softmax(ppo.inputs["logits"], axis=1).min() < -79  # log-probabilities down to -80
+    taken = logps_at(ppo.inputs["logits"], ppo.inputs["actions"])
     log_ratios = np.abs(taken - ppo.inputs["old_logps"])
     assert log_ratios.max() <= 80  # beyond 88.7 the right formula itself fails in float32
-    normalised = closed.log_softmax(ppo.inputs["reference"])  # float32 log-probs sum to 1 + 1e-8
-    kls = closed.kl(ppo.inputs["logits"], normalised)
+    kls = kl(ppo.inputs)
     assert ((kls > 1e-11) & (kls < 1e-9)).any()  # near-equal policies
     for objective in ("dpo", "reward"):
         (core,) = [stack for stack in of(grid, objective) if stack.grid == "core"]
         if objective == "dpo":
-            inputs = dict(core.inputs)
-            z = inputs["beta"][:, None] * closed.dpo(**inputs).margins
+            reference, logits = core.inputs["reference"], core.inputs["logits"]
+            chosen, rejected = (
+                logps_at(logits, core.inputs[side])
+                - np.take_along_axis(reference, core.inputs[side], 1)
+                for side in ("chosen", "rejected")
+            )
+            z = core.inputs["beta"][:, None] * (chosen - rejected)
         else:
             difference = core.inputs["chosen"] - core.inputs["rejected"]
             z = (difference * core.inputs["weights"][:, None]).sum(-1)
@@ -115,10 +129,9 @@ def test_what_no_ordinary_run_reaches_is_in_the_grid_and_not_in_the_core(grid):
         inputs = far[objective].inputs
         assert inputs["advantages"].max() > 1000
         assert inputs["advantages"].min() < -1000
-        kls = closed.kl(inputs["logits"], closed.log_softmax(inputs["reference"]))
-        assert kls.max() > 50
+        assert kl(inputs).max() > 50
         assert inputs["reference"].min() > -88  # a probability of it is no 0 in float32
-    log_ratios = closed.pick(closed.log_softmax(ppo["logits"]), ppo["actions"]) - ppo["old_logps"]
+    log_ratios = logps_at(ppo["logits"], ppo["actions"]) - ppo["old_logps"]
     for sign in (-1, 1):
         for side in (-1, 1):
             reached = (sign * log_ratios > 74) & (side * ppo["advantages"] > 0)

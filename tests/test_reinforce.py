@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity import gate, oracle, probes, replay
+from parity import gate
+from parity.arithmetic import operations as op
+from parity.lessons import oracle, probes
+from parity.objectives import find
 from parity.objectives.reinforce import REINFORCE
 from parity.points import Points
 from parity.problem import Problem
@@ -49,8 +52,7 @@ def tape_for(problem: Problem, seed: int = 3) -> Samples:
 
 
 def core() -> Points:
-    (found,) = (grid for grid in probes.core() if grid.objective == "reinforce")
-    return found
+    return probes.core(find("reinforce"))
 
 
 def judge(
@@ -77,6 +79,12 @@ def judge(
     )
 
 
+def kl_to_even(logits: np.ndarray) -> np.ndarray:
+    """KL(π ‖ [0.5, 0.5]) = log 2 - H(π)."""
+    logps = op.log_softmax(logits)
+    return np.log(2) + np.exp(logps) @ logps
+
+
 @pytest.fixture
 def lesson(problems: dict[str, Problem]) -> REINFORCE:
     found = problems[LESSON].reinforce
@@ -88,11 +96,11 @@ def test_the_lesson_starts_at_the_pair_of_the_card(
     lesson: REINFORCE, trace_of: Callable[..., Trace], implementation: str
 ) -> None:
     """policy-gradient-kl-control.card.json: KL([0.7, 0.3] ‖ [0.5, 0.5]) is 0.082283 nats."""
-    start = oracle.log_softmax(np.asarray(lesson.logits))
+    start = op.log_softmax(np.asarray(lesson.logits))
     np.testing.assert_allclose(np.exp(start), [0.7, 0.3], atol=1e-8)
     trace = trace_of(LESSON, implementation)
     np.testing.assert_allclose(np.exp(trace["reinforce/reference"][0]), [0.5, 0.5], atol=1e-7)
-    assert oracle.kl(start, np.log([0.5, 0.5])) == pytest.approx(0.082283, abs=5e-7)
+    assert kl_to_even(start) == pytest.approx(0.082283, abs=5e-7)
     assert trace["reinforce/reference_kl"][0] == pytest.approx(0.082283, abs=6e-7)
     assert trace["reinforce/kl_penalty"][0] == trace["reinforce/reference_kl"][0]
     # 0.7 · 1 + 0.3 · (-1)
@@ -106,7 +114,7 @@ def test_reward_rises_and_the_kl_holds_it_near_the_optimum(
     trace = trace_of(LESSON, "jax")
     rewards, kls = trace["reinforce/expected_reward"], trace["reinforce/reference_kl"]
     best = 1 / (1 + np.exp(-2.5))
-    optimum = (2 * best - 1) - 0.8 * oracle.kl(np.array([2.5, 0]), np.log([0.5, 0.5]))
+    optimum = (2 * best - 1) - 0.8 * kl_to_even(np.array([2.5, 0]))
     objective = rewards - 0.8 * kls
     assert rewards[-10:].min() > 0.75  # from 0.4; 0.848 at the optimum
     assert (objective <= optimum + 1e-6).all()
@@ -123,8 +131,8 @@ def test_reward_rises_and_the_kl_holds_it_near_the_optimum(
             beta=0.0,
         ),
     )
-    *_, (_, measured), _ = replay.trajectory(free, tapes[LESSON].actions, "float32", np.asarray)
-    assert measured["reinforce/reference_kl"] > kls.max() + 0.1  # nothing else holds it
+    *_, last, _ = oracle.trajectory(free, tapes[LESSON].actions, "float32", np.asarray)
+    assert last.values["reinforce/reference_kl"] > kls.max() + 0.1  # nothing else holds it
 
 
 def test_the_lesson_matches(
@@ -155,7 +163,7 @@ def test_a_general_problem_matches_in_float64(backend: Callable[[str], Any]) -> 
 def test_every_size_of_the_grid_stays_within_the_allowance(
     evaluate: Callable[..., Trace], implementation: str, size: str
 ) -> None:
-    (grid,) = (p for p in probes.grid() if (p.objective, p.grid) == ("reinforce", size))
+    (grid,) = (p for p in probes.grid_of(find("reinforce")) if p.grid == size)
     trace, expected = evaluate(implementation, grid), gate.evaluate_points(grid, "float32")
     for name, values in expected.values.items():
         difference = np.abs(trace[name].astype(np.float64) - values)
@@ -171,7 +179,7 @@ def test_any_constant_baseline_gives_the_gradient_of_the_expected_reward(
     on the right, π (r - Σ π r).
     """
     logits, scores = np.array([0.3, -0.2, 0.1]), np.array([1.0, -2.0, 4.0])
-    policy = np.exp(oracle.log_softmax(logits))
+    policy = np.exp(op.log_softmax(logits))
     baselines = np.array([0.0, policy @ scores, 1.0, -3.7, 100.0])
     count = len(baselines)
     enumerated = Points(
@@ -231,9 +239,9 @@ def test_a_baseline_that_is_not_detached_is_caught(
     evaluations = {name: evaluate(name, core()) for name in traces}
     faulty = backend(implementation)
     honest = import_module(f"parity.{implementation}_impl.reinforce").PIECES
-    pieces = faulty.PIECES._replace(reinforce=honest._replace(loss=attached(implementation)))
+    pieces = {"reinforce": honest._replace(loss=attached(implementation))}
     traces[implementation] = faulty.train(problems[LESSON], tapes[LESSON], "float32", pieces)
-    evaluations[implementation] = faulty.evaluate(core(), "float32", pieces)
+    evaluations[implementation] = faulty.evaluate(core(), "float32", pieces["reinforce"].loss)
     report = judge(problems[LESSON], tapes[LESSON], traces, evaluations)
     first = report.first_divergence
     assert first is not None

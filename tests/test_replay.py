@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import closed_gradients as closed
+from closed_gradients import CLOSED
 from helpers_replay import EXACT, GENERAL, GENERAL_ACTIONS, SCORED, exact_trace, gather, steps
 from parity.arithmetic.measure import time_first
 from parity.lessons import oracle
@@ -15,6 +15,49 @@ from parity.problem import Problem, lessons
 from parity.quantities import of_runs
 from parity.samples import Samples
 from parity.trace import Trace, quantities_from
+
+# The objectives of one state, written out in NumPy.
+
+
+def logps_of(logits: Any) -> Any:
+    return logits - np.logaddexp.reduce(logits)
+
+
+def kl(logps: Any, reference: Any) -> Any:
+    return np.exp(logps) @ (logps - reference)
+
+
+def ppo(
+    logits: Any, old: Any, actions: Any, advantages: Any, reference: Any, beta: Any, clip: Any
+) -> dict[str, Any]:
+    ratios = np.exp(logps_of(logits)[actions] - old)
+    clipped = np.clip(ratios, 1 - clip, 1 + clip)
+    surrogate = np.minimum(ratios * advantages, clipped * advantages).mean()
+    penalty = kl(logps_of(logits), reference)
+    loss = -surrogate + beta * penalty
+    return {"ratios": ratios, "surrogate": surrogate, "kl_penalty": penalty, "loss": loss}
+
+
+def reinforce(
+    logits: Any, actions: Any, advantages: Any, reference: Any, beta: Any
+) -> dict[str, Any]:
+    taken = logps_of(logits)[actions]
+    surrogate, penalty = (taken * advantages).mean(), kl(logps_of(logits), reference)
+    loss = -surrogate + beta * penalty
+    return {"logps": taken, "surrogate": surrogate, "kl_penalty": penalty, "loss": loss}
+
+
+def dpo(logits: Any, reference: Any, chosen: Any, rejected: Any, beta: Any) -> dict[str, Any]:
+    correction = logps_of(logits) - reference
+    margins = correction[chosen] - correction[rejected]
+    return {"margins": margins, "loss": np.logaddexp(0, -beta * margins).mean()}
+
+
+def preference(weights: Any, chosen: Any, rejected: Any) -> dict[str, Any]:
+    return {"loss": np.logaddexp(0, -(chosen - rejected) @ weights).mean()}
+
+
+VALUES = {"reward": preference, "ppo": ppo, "dpo": dpo, "reinforce": reinforce}
 
 
 @pytest.fixture(scope="module")
@@ -59,34 +102,26 @@ def test_trajectory_is_the_loop_written_out(general: Trace) -> None:
     problem, run = GENERAL.ppo, general
     assert problem is not None
     logits = np.array(problem.logits)
-    reference = closed.log_softmax(np.array(problem.reference_logits))
+    reference = logps_of(np.array(problem.reference_logits))
     scores = np.array(GENERAL.reward.features) @ run["reward/weights"][-1]
     np.testing.assert_allclose(run["reward/scores"], scores, rtol=1e-15)
     rewards, kls = [], []
     for rollout, actions in enumerate(GENERAL_ACTIONS):
-        policy = np.exp(closed.log_softmax(logits))
+        policy = np.exp(logps_of(logits))
         rewards.append(policy @ scores)
         kls.append(policy @ (np.log(policy) - reference))
         old_logps, advantages = np.log(policy)[actions], scores[actions] - policy @ scores
         for epoch in range(problem.epochs):
-            result = closed.ppo(
-                logits,
-                old_logps,
-                actions,
-                advantages,
-                reference,
-                np.float64(problem.beta),
-                np.float64(problem.clip),
-            )
-            at = rollout, epoch
-            np.testing.assert_allclose(run["ppo/loss"][at], result.loss, atol=EXACT)
-            np.testing.assert_allclose(run["ppo/gradient"][at], result.gradient, atol=EXACT)
-            np.testing.assert_allclose(run["ppo/ratios"][at], result.ratios, atol=EXACT)
-            logits = logits - problem.rate * result.gradient
-            np.testing.assert_allclose(run["ppo/logits"][at], logits, atol=EXACT)
+            state = (logits, old_logps, actions, advantages, reference, problem.beta, problem.clip)
+            by_hand = {**ppo(*state), "gradient": CLOSED["ppo"](*state)}
+            for name in ("loss", "gradient", "ratios"):
+                found = run[f"ppo/{name}"][rollout, epoch]
+                np.testing.assert_allclose(found, by_hand[name], atol=EXACT)
+            logits = logits - problem.rate * by_hand["gradient"]
+            np.testing.assert_allclose(run["ppo/logits"][rollout, epoch], logits, atol=EXACT)
     np.testing.assert_allclose(run["ppo/expected_reward"][:-1], rewards, atol=EXACT)
     np.testing.assert_allclose(run["ppo/reference_kl"][:-1], kls, atol=EXACT)
-    np.testing.assert_allclose(run["ppo/probabilities"], np.exp(closed.log_softmax(logits)))
+    np.testing.assert_allclose(run["ppo/probabilities"], np.exp(logps_of(logits)))
 
 
 def test_general_problem_clips_some_samples(general: Trace) -> None:
@@ -109,7 +144,7 @@ def test_constants_are_those_that_the_run_sees(dtype: str) -> None:
     trace = Trace("oracle", dtype, quantities_from(run, of_runs()))
     start = np.asarray(GENERAL.ppo.reference_logits, dtype).astype(np.float64)
     for values in (run, steps(GENERAL, GENERAL_ACTIONS, trace)):
-        np.testing.assert_array_equal(values["ppo/reference"][0, 0], closed.log_softmax(start))
+        np.testing.assert_array_equal(values["ppo/reference"][0, 0], logps_of(start))
         moved = run["ppo/logits"][1, 0] - run["ppo/logits"][0, 2]
         rate = -moved / run["ppo/gradient"][1, 0]
         np.testing.assert_allclose(rate, float(np.dtype(dtype).type(0.3)), rtol=1e-11)
@@ -117,25 +152,19 @@ def test_constants_are_those_that_the_run_sees(dtype: str) -> None:
     assert float(np.float32(0.3)) != 0.3
 
 
-@pytest.mark.parametrize(
-    ("objective", "function"),
-    [
-        ("reward", closed.preference),
-        ("ppo", closed.ppo),
-        ("dpo", closed.dpo),
-        ("reinforce", closed.reinforce),
-    ],
-)
+@pytest.mark.parametrize(("objective", "function"), VALUES.items())
 def test_points_are_those_of_the_closed_forms(
     draw_points: Callable[..., Points], objective: str, function: Callable[..., Any]
 ) -> None:
     points = draw_points(objective, 4, 5, 7, 16)
     ((where, batch, emitted),) = oracle.at_points(points, np.asarray)
     assert (where, batch) == ((slice(None),), 1)
-    values = function(*points.inputs.values())._asdict()
+    states = list(zip(*points.inputs.values(), strict=True))
+    by_hand = [{**function(*state), "gradient": CLOSED[objective](*state)} for state in states]
     frozen = {name for name in emitted if "gradient_" in name}
-    assert emitted.keys() - frozen == {f"{objective}/{name}" for name in values}
-    assert all(emitted[name] == 0.0 for name in frozen)
-    for name, value in values.items():
+    assert emitted.keys() - frozen == {f"{objective}/{name}" for name in by_hand[0]}
+    assert not any(np.any(emitted[name]) for name in frozen)
+    for name in by_hand[0]:
         found = time_first(emitted[f"{objective}/{name}"], batch)
-        np.testing.assert_allclose(found, value, rtol=EXACT, atol=EXACT)
+        values = np.array([state[name] for state in by_hand])
+        np.testing.assert_allclose(found, values, rtol=EXACT, atol=EXACT)

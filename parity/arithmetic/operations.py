@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.arithmetic import kernels
 from parity.arithmetic.entries import Entries, exactly, moved
-from parity.arithmetic.tape import Scatter, Taped, fit, over, raw, times
+from parity.arithmetic.tape import Scatter, Taped, fit, is_framework_like, over, raw, times
 
 __all__ = [
     "abs",
@@ -153,7 +153,8 @@ def log_sigmoid(x: Value) -> Value:
 def sigmoid(x: Value) -> Value:
     """σ(x) = 1/(1 + exp(-x)), without overflow."""
     if isinstance(x, Taped):
-        y, other = sigmoid(x.value), sigmoid(-x.value)
+        y = sigmoid(x.value)
+        other = 1.0 - y if is_framework_like() else sigmoid(-x.value)
         return Taped(y, [(x, lambda g: times(g, y * other))])
     if is_own(x):
         small = np.exp(-np.absolute(x))  # of the two exponentials

@@ -64,7 +64,7 @@ class Luck:
         array = np.asarray(values)[..., None]
         if array.dtype.kind != "f":
             return array
-        return Rounded(np.repeat(array, self.replicas, axis=-1), self)
+        return Rounded(np.broadcast_to(array, (*array.shape[:-1], self.replicas)), self)
 
     def round(self, values: Array) -> Array:
         """Moves each value, where it stands, by up to the unit roundoff times its size, at random.

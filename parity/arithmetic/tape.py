@@ -22,7 +22,10 @@ _FORGIVING: ContextVar[bool] = ContextVar("forgiving", default=True)
 
 @contextmanager
 def as_frameworks_do() -> Iterator[None]:
-    """Within the block 0 · ∞ is NaN in a gradient too, as it is in every framework."""
+    """Within the block gradients are computed as every framework does.
+
+    0 · ∞ is NaN, and what frameworks compute with cancellation cancels.
+    """
     token = _FORGIVING.set(False)
     try:
         yield
@@ -132,6 +135,11 @@ class Taped:
         return exactly(self.value) >= exactly(raw(other))
 
 
+def is_framework_like() -> bool:
+    """Whether gradients are to be computed as frameworks do."""
+    return not _FORGIVING.get()
+
+
 def raw(x: Value) -> Value:
     """The value without its tape."""
     return x.value if isinstance(x, Taped) else x
@@ -152,7 +160,7 @@ def _by_numerator(g: Value, _a: Value, b: Value) -> Value:
 
 
 def _by_denominator(g: Value, a: Value, b: Value) -> Value:
-    return -over(times(g, a / b), b)
+    return -times(g, (a / b) / b)  # in this order a large b underflows as it does in frameworks
 
 
 def _masked(g: Value, result: Value) -> Value:
