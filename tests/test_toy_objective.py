@@ -187,8 +187,8 @@ def test_what_is_no_objective_is_refused_in_one_line(folder: Path) -> None:
 
     for name, words in {
         f"{folder}/spec.py:op": "got module; expected a parity.objectives.Objective",
-        f"{folder}/missing.py:HINGE": "cannot be loaded",
-        f"{folder}/spec.py:NONE": "cannot be loaded",
+        f"{folder}/missing.py:HINGE": "no such file",
+        f"{folder}/spec.py:NONE": "has no NONE",
         "hinge": "expected one of reward or preference, ppo, dpo, reinforce or FILE.py:NAME",
     }.items():
         with pytest.raises(InputError) as refused:
