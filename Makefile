@@ -26,7 +26,7 @@ types: setup
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 bench: setup
 	$(BIN)/python tests/bench/run_speed.py

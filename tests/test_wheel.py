@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from helpers_cli import LESSONS, PATIENCE, environment, names, report_in
 
 ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.xdist_group("full run")
 
 
 def test_a_wheel_works_outside_the_checkout(full: Path, tmp_path: Path) -> None:
