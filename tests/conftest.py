@@ -33,6 +33,7 @@ pytest_plugins = [
     "helpers_check_whole",
     "helpers_cli",
     "helpers_gate",
+    "helpers_mechanics",
     "helpers_twins",
 ]
 

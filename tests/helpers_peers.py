@@ -1,20 +1,7 @@
-"""Which libraries are installed; silence; the command."""
-
-import subprocess
-import sys
+"""Patience and silence for what checks libraries."""
 
 PATIENCE = 600.0  # seconds for what takes sixty, on a busy machine
 
 
 def silent(_who: str, _stage: str) -> None:
     pass
-
-
-def parity(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "parity.cli.main", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )

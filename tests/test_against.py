@@ -115,14 +115,8 @@ def no_gradient(x, y):
     with torch.no_grad():
         return mean(x, y)
 
-def brain_in_single(x, y):
-    return mean(x.bfloat16().float() if x.dtype == torch.float32 else x, y)
-
 def nll(logits, actions):
     return -torch.log_softmax(logits, -1)[actions].mean()
-
-def detached(logits, actions):
-    return nll(logits.detach(), actions) + 0 * logits.sum()
 
 def total(x):
     return x.sum()
@@ -132,8 +126,17 @@ JAX_PLAIN = """
 import jax
 import jax.numpy as jnp
 
+def mean(x, y):
+    return jnp.tanh(x * y).mean(0).sum()
+
+def brain_in_single(x, y):
+    return mean(x.astype(jnp.bfloat16).astype(x.dtype) if x.dtype == jnp.float32 else x, y)
+
 def nll(logits, actions):
     return jnp.mean(jax.nn.logsumexp(logits) - logits[actions])
+
+def detached(logits, actions):
+    return nll(jax.lax.stop_gradient(logits), actions) + 0 * jnp.sum(logits)
 """
 
 
@@ -169,6 +172,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "products.npz", allow_pickle=False, **products)
     zero = {"logits": np.zeros(4), "actions": random.integers(4, size=1000)}
     np.savez(folder / "zero.npz", allow_pickle=False, **zero)
+    few = zero | {"actions": np.array([0, 2, 1])}
+    np.savez(folder / "few.npz", allow_pickle=False, **few)
     tenths = {"normal/x": random.normal(size=1000), "tenth/x": np.full(1000, 0.1)}
     np.savez(folder / "thousand.npz", allow_pickle=False, **tenths)
     (folder / "no_archive.npz").write_bytes(b"what is this")
@@ -245,7 +250,7 @@ def test_numpy_functions_at_points_that_a_function_makes(
     ("left", "right", "points"),
     [
         ("numpy.py:mean", "numpy.py:scaled_in_single", "mine_numpy.py:points"),
-        ("plain_torch.py:mean", "plain_torch.py:brain_in_single", "products.npz"),
+        ("plain_jax.py:mean", "plain_jax.py:brain_in_single", "products.npz"),
     ],
 )
 def test_what_is_wrong_in_float32_alone_is_no_match(
@@ -273,7 +278,7 @@ def test_honest_pairs_that_round_differently_match(
 
 
 def test_logits_of_zero_are_no_mask(pair: Callable[..., Pair]) -> None:
-    asked = pair("plain_torch.py:nll", "plain_torch.py:detached", "zero.npz")
+    asked = pair("plain_jax.py:nll", "plain_jax.py:detached", "few.npz")
     report = compare_functions(asked, PATIENCE, silent)
     assert report.differentiated == ["logits"]
     assert [b.quantities for b in report.broken] == [["gradient/logits"]]
@@ -288,7 +293,7 @@ def test_of_a_tuple_the_first_is_compared(pair: Callable[..., Pair]) -> None:
 
 def test_a_value_without_a_gradient_is_told(pair: Callable[..., Pair]) -> None:
     without = "plain_torch.py:no_gradient"
-    asked = pair("plain_torch.py:mean", without, "products.npz")
+    asked = pair("plain_jax.py:mean", without, "products.npz")
     report = compare_functions(asked, PATIENCE, silent)
     assert report.verdict == "divergent"
     assert report.fault.startswith(f"{asked.right} returned a value that carries no gradient; ")

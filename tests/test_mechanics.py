@@ -30,10 +30,7 @@ REQUIRED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def shown() -> dict[str, Shown]:
-    tables = mechanics.show(mechanics.catalogue(), 300, lambda _who, _stage: None)
-    return {each.mechanic.name: each for each in tables}
+pytestmark = pytest.mark.xdist_group("mechanics")
 
 
 def table(name: str, shown: dict[str, Shown], columns: tuple[str, ...] = FRAMEWORKS) -> Any:

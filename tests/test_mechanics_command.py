@@ -17,11 +17,7 @@ from parity.errors import BackendError, InputError
 from parity.files import write_arrays
 from parity.mechanics import Mechanic, Row, Shown
 
-
-@pytest.fixture(scope="module")
-def shown() -> dict[str, Shown]:
-    tables = mechanics.show(mechanics.catalogue(), 300, lambda _who, _stage: None)
-    return {each.mechanic.name: each for each in tables}
+pytestmark = pytest.mark.xdist_group("mechanics")
 
 
 # What must not pass.

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import xmlschema
 import yaml
+
+from helpers_cli import Ran
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
@@ -78,23 +79,17 @@ def test_the_action_goes_red_and_green(
 
 @pytest.mark.parametrize("wanted", ["junit", "github"])
 def test_a_command_that_ends_without_a_verdict_says_so_to_machines(
-    tmp_path: Path, wanted: str
+    inside: Callable[..., Ran], tmp_path: Path, wanted: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(CONFIGURED)  # and no losses.py
-    ran = subprocess.run(
-        [Path(sys.executable).parent / "parity", "check", "--format", wanted],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1].startswith(f"parity: {tmp_path}/pyproject.toml: TARGET: lo")
+    ran = inside("check", "--format", wanted, cwd=tmp_path)
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith(f"parity: {tmp_path}/pyproject.toml: TARGET: lo")
     if wanted == "junit":
-        SCHEMA.validate(ran.stdout)
-        assert "no such file" in ran.stdout
+        SCHEMA.validate(ran.out)
+        assert "no such file" in ran.out
     else:
-        assert ran.stdout.startswith(f"::error title=parity%3A check::{tmp_path}/pyproject.toml: T")
+        assert ran.out.startswith(f"::error title=parity%3A check::{tmp_path}/pyproject.toml: T")
 
 
 def test_an_unknown_command_of_the_action_is_refused() -> None:
@@ -109,16 +104,6 @@ def test_an_unknown_command_of_the_action_is_refused() -> None:
     assert (ran.returncode, ran.stdout[:23]) == (2, "::error title=parity::c")
 
 
-def parity(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).parent / "parity", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -130,16 +115,18 @@ def parity(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         (["peers", "nope"], 2),
     ],
 )
-def test_bad_usage_is_told_to_machines_too(tmp_path: Path, arguments: list[str], code: int) -> None:
+def test_bad_usage_is_told_to_machines_too(
+    inside: Callable[..., Ran], tmp_path: Path, arguments: list[str], code: int
+) -> None:
     for wanted in ("--format=junit", "--format=github"):
-        ran = parity(*arguments, wanted, cwd=tmp_path)
-        assert ran.returncode == code
-        assert len(ran.stderr.splitlines()) == 1
+        ran = inside(*arguments, wanted, cwd=tmp_path)
+        assert ran.code == code
+        assert len(ran.err.splitlines()) == 1
         if wanted.endswith("junit"):
-            SCHEMA.validate(ran.stdout)
-            assert "<error " in ran.stdout
+            SCHEMA.validate(ran.out)
+            assert "<error " in ran.out
         else:
-            assert ran.stdout.startswith(f"::error title=parity%3A {arguments[0]}::")
+            assert ran.out.startswith(f"::error title=parity%3A {arguments[0]}::")
 
 
 def test_an_interruption_is_told_to_machines_too(tmp_path: Path) -> None:
@@ -159,19 +146,14 @@ def test_an_interruption_is_told_to_machines_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["", "missing/summary.md"])
 def test_a_summary_that_cannot_be_written_is_refused_before_anything_starts(
-    tmp_path: Path, place: str
+    inside: Callable[..., Ran], tmp_path: Path, place: str
 ) -> None:
-    ran = parity(
-        "run",
-        "--format",
-        "github",
-        cwd=tmp_path,
-        env=os.environ | {"GITHUB_STEP_SUMMARY": str(tmp_path / place)},
-    )
-    assert ran.returncode == 2
-    assert "GITHUB_STEP_SUMMARY: got " in ran.stderr
+    summary = str(tmp_path / place)
+    ran = inside("run", "--format", "github", cwd=tmp_path, GITHUB_STEP_SUMMARY=summary)
+    assert ran.code == 2
+    assert "GITHUB_STEP_SUMMARY: got " in ran.err
     assert not list(tmp_path.iterdir())
-    assert "::notice" not in ran.stdout
+    assert "::notice" not in ran.out
 
 
 @pytest.mark.parametrize("wanted", ["text", "json", "junit", "github"])

@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from helpers_peers import PATIENCE, parity, silent
+from helpers_cli import Ran
+from helpers_peers import PATIENCE, silent
 from parity.checks import OBJECTIVES
 from parity.convention import OFFERED, Convention
 from parity.errors import BackendError, InputError
 from parity.peers import Adapter, Difference, Peer, catalogue, chosen, require
 from parity.peers.checking import PeersReport, check_peers
 from parity.points import INPUTS
+
+pytestmark = pytest.mark.xdist_group("peers")
 
 ROOT = Path(__file__).parents[1]
 ADAPTERS = {
@@ -97,7 +101,7 @@ GHOST = Peer(
     home="",
     adapter=(Adapter(objective="dpo", function="loss", call="nowhere:loss"),),
 )
-HERE = msgspec.structs.replace(GHOST, name="here", distribution="numpy")
+HERE = msgspec.structs.replace(GHOST, name="here", distribution="numpy", framework="numpy")
 
 
 def test_what_is_not_installed_is_no_pass() -> None:
@@ -144,20 +148,24 @@ def test_a_library_whose_process_dies_has_failed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_usage_is_one_line(words: list[str], message: str) -> None:
-    ended = parity(*words)
-    assert (ended.returncode, ended.stderr) == (2, message)
+def test_bad_usage_is_one_line(
+    inside: Callable[..., Ran], tmp_path: Path, words: list[str], message: str
+) -> None:
+    ended = inside(*words, cwd=tmp_path)
+    assert (ended.code, ended.err) == (2, message)
 
 
 @pytest.mark.skipif(
     find_spec("rlax") is not None or find_spec("torchrl") is not None, reason="peers are installed"
 )
 @pytest.mark.parametrize("words", [["peers"], ["peers", "rlax"], ["check", "--peer", "torchrl"]])
-def test_without_libraries_the_command_says_how_to_install_them(words: list[str]) -> None:
-    ended = parity(*words)
-    assert ended.returncode == 3
-    assert ended.stdout == ""
-    assert "not installed; expected pip install" in ended.stderr
+def test_without_libraries_the_command_says_how_to_install_them(
+    inside: Callable[..., Ran], tmp_path: Path, words: list[str]
+) -> None:
+    ended = inside(*words, cwd=tmp_path)
+    assert ended.code == 3
+    assert ended.out == ""
+    assert "not installed; expected pip install" in ended.err
 
 
 # ── Conventions: functions of ours in a library's place ────────────────────────────────────────

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from helpers_peers import PATIENCE, parity, silent
+from helpers_cli import Ran
+from helpers_peers import PATIENCE, silent
 from parity import oracle
 from parity.peers import catalogue, chosen
 from parity.peers.checking import PeersReport, check_peers
@@ -289,15 +291,18 @@ def test_a_wrong_adapter_of_a_real_library_diverges(name: str, tmp_path: Path) -
 
 
 @needs("rlax")
-def test_the_commands_say_it_in_words_and_in_json() -> None:
-    said = parity("check", "--peer", "rlax", "--objective", "reinforce", "--quick")
-    assert said.returncode == 0, said.stderr
-    assert "reinforce/gradient" in said.stdout
-    assert "policy_gradient_loss" in said.stdout
-    assert said.stdout.endswith("match: 1 of 1 functions match\n")
-    encoded = parity("peers", "rlax", "--quick", "--quiet", "--format", "json")
-    report = msgspec.json.decode(encoded.stdout, type=PeersReport)
-    assert encoded.returncode == 0
+def test_the_commands_say_it_in_words_and_in_json(
+    inside: Callable[..., Ran], tmp_path: Path
+) -> None:
+    asked = ("--objective", "reinforce", "--quick")
+    said = inside("check", "--peer", "rlax", *asked, cwd=tmp_path)
+    assert said.code == 0, said.err
+    assert "reinforce/gradient" in said.out
+    assert "policy_gradient_loss" in said.out
+    assert said.out.endswith("match: 1 of 1 functions match\n")
+    encoded = inside("peers", "rlax", "--quick", "--quiet", "--format", "json", cwd=tmp_path)
+    report = msgspec.json.decode(encoded.out, type=PeersReport)
+    assert encoded.code == 0
     assert [peer.function for peer in report.peers] == [
         "clipped_surrogate_pg_loss",
         "policy_gradient_loss",

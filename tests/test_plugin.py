@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers_cli import Ran
 from parity.errors import BackendError, InputError
 from parity.testing import assert_configured, assert_parity, assert_same
 
@@ -124,7 +125,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def test_a_sample_repository_goes_red_and_green(tmp_path: Path) -> None:
+def test_a_sample_repository_goes_red_and_green(inside: Callable[..., Ran], tmp_path: Path) -> None:
     """Three lines of configuration, a test of two lines; through pytest and through the command."""
     losses = tmp_path / "mylib" / "losses.py"
     write(tmp_path, {"pyproject.toml": CONFIGURATION, "tests/test_losses.py": CONFIGURED})
@@ -142,18 +143,18 @@ def test_a_sample_repository_goes_red_and_green(tmp_path: Path) -> None:
     assert told[-1].startswith("assert np.all(")
     assert "tests/test_losses.py:2: AssertionError" in red.stdout
     assert ".py:" not in red.stdout.replace("tests/test_losses.py:", "")  # no traceback of ours
-    command = run(tmp_path, "parity", "check", "--quick")
-    assert command.returncode == 1, command.stderr
-    lines = {line.strip() for line in command.stdout.replace("divergent: ", "").splitlines()}
+    command = inside("check", "--quick", cwd=tmp_path, COLUMNS="100")
+    assert command.code == 1, command.err
+    lines = {line.strip() for line in command.out.replace("divergent: ", "").splitlines()}
     assert set(told[1:]) <= lines
 
     losses.write_text(LOSSES)
     write(tmp_path, {"tests/test_names.py": NAMED})
-    green = run(tmp_path, "pytest", "-n", "2", "-W", "error")
+    green = run(tmp_path, "pytest", "-n", "1", "-W", "error")
     assert green.returncode == 0, green.stdout + green.stderr
     assert "3 passed" in green.stdout
-    command = run(tmp_path, "parity", "check", "--quick")
-    assert command.returncode == 0, command.stderr
+    command = inside("check", "--quick", cwd=tmp_path)
+    assert command.code == 0, command.err
 
 
 def test_a_run_that_does_not_use_it_loads_nothing(tmp_path: Path) -> None:

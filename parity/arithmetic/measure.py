@@ -21,6 +21,7 @@ SPREAD = 2.5  # and over the largest of what they do not
 ELSEWHERE = 1.1  # and over the largest drift at other scales
 FLOAT64_SCALE = 2 * 2.0**-29  # float32's roundoff to float64's; 2 for the oracle's own rounding
 
+_PILE = 2**16  # replicas of values that wait for one another
 _TOP_BINADE = 2.0**127  # the spacing of the very largest float32 number is infinite
 
 Array = NDArray[np.float64]
@@ -93,6 +94,7 @@ def measure(
     deviations = {name: np.zeros(shape) for name, shape in shapes.items()}
     bounds = {name: np.zeros(shape) for name, shape in shapes.items()} if rigorous else {}
     filled = {name: np.zeros(shape, bool) for name, shape in shapes.items()}
+    piles = {name: _Pile(deviations[name]) for name in shapes}
     lifts: list[Lift] = [np.asarray, luck.lift, *([Bounded.lift] if rigorous else [])]
     with np.errstate(all="ignore"):  # infinities are the comparison's business
         for emission, lucky, bounded in _together([replay(lift) for lift in lifts]):
@@ -103,10 +105,12 @@ def measure(
                     values[name] = np.zeros(shapes[name], np.int64 if integer else np.float64)
                 values[name][where] = time_first(value, batch)
                 filled[name][where] = True
-                deviation = _deviation(lucky[name], value)
-                deviations[name][where] = time_first(deviation, batch)
+                if isinstance(lucky[name], Rounded):
+                    piles[name].add(lucky[name], value, where, batch)
                 if isinstance(bounded.get(name), Bounded):
                     bounds[name][where] = time_first(bounded[name].error, batch)
+        for pile in piles.values():
+            pile.clear()
     unfilled = [name for name in shapes if not filled[name].all()]
     if unfilled:
         raise ValueError(f"the oracle left entries without a value: {', '.join(unfilled)}")
@@ -133,15 +137,40 @@ def _together(
         yield exact, lucky.values, rest[0].values if rest else {}
 
 
-def _deviation(lucky: Any, exact: Any) -> Any:
+class _Pile:
+    """Replicas of one quantity at several times, whose deviations are taken together."""
+
+    def __init__(self, deviations: Array) -> None:
+        self.deviations = deviations
+        self.waiting: list[tuple[Rounded, Any, Any]] = []
+
+    def add(self, lucky: Rounded, exact: Any, where: Any, batch: int) -> None:
+        """Takes the deviation of a batch at once, of a single time with those to come."""
+        if batch:
+            self.deviations[where] = time_first(_deviation(lucky, exact), batch)
+            return
+        self.waiting.append((lucky, exact, where))
+        if len(self.waiting) * lucky.value.size > _PILE:
+            self.clear()
+
+    def clear(self) -> None:
+        """Takes the deviations of those that wait."""
+        if not self.waiting:
+            return
+        lucky, exact, places = zip(*self.waiting, strict=True)
+        stacked = Rounded(np.stack([each.value for each in lucky]), lucky[0].luck)
+        for where, deviation in zip(places, _deviation(stacked, np.stack(exact)), strict=True):
+            self.deviations[where] = deviation
+        self.waiting.clear()
+
+
+def _deviation(lucky: Rounded, exact: Any) -> Array:
     """How far programs may be off, judging by the replicas.
 
     What all replicas of one program have in common is no luck: a program like them is off by just
     that. What is left is luck, of which they show a part. How far replicas drift at scales of their
     own is bounded, and shown nearly whole by so many.
     """
-    if not isinstance(lucky, Rounded):
-        return 0.0
     plain = np.asarray(exact)[..., None]
     off = np.where(lucky.value == plain, 0.0, lucky.value - plain)
     largest = np.abs(off).max(-1)
