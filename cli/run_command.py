@@ -67,11 +67,10 @@ def run(
     Exit codes: 0 match; 1 divergent, inconclusive or noisy; 2 bad usage or input; 3 a backend or
     parity itself failed; 130 interrupted.
     """
-    from parity.cli import progress, show, show_cases, styles
+    from parity.cli import progress
     from parity.errors import InputError
     from parity.problem import lessons, load_problem
     from parity.report import AllowedNoise
-    from parity.report.cases import of_run
     from parity.runs import Settings
     from parity.runs import run as run_problems
 
@@ -102,8 +101,11 @@ def run(
             settings,
             report_stage,
             draw=None if no_figures else lambda done: _draw(done, out, all_figures, png),
-            meanwhile=None if no_figures else lambda: _draw_ahead(loaded),
+            meanwhile=lambda: _prepare([] if no_figures else loaded),
         )
+    from parity.cli import show, show_cases, styles
+    from parity.report.cases import of_run
+
     if output_format is Format.JSON:
         styles.as_json(finished.report)
     elif output_format is Format.TEXT:
@@ -114,13 +116,17 @@ def run(
     return 0 if finished.report.verdict == "match" else 1
 
 
-def _draw_ahead(problems: "Sequence[Problem]") -> None:
-    """Imports the renderer and draws what depends on no result, while a backend is at work."""
+def _prepare(drawn: "Sequence[Problem]") -> None:
+    """While a backend is at work: imports what prints, and draws what depends on no result."""
+    import parity.cli.show
+
+    if not drawn:
+        return
     import parity.figures.gallery  # noqa: F401
     from parity.figures.lessons import diagram
     from parity.figures.mechanism import draw_mechanism
 
-    for problem in problems:
+    for problem in drawn:
         draw_mechanism(problem.name, diagram(problem), "svg")
 
 

@@ -2,8 +2,8 @@
 
 import io
 from collections.abc import Callable, Iterable
+from html import escape  # that of xml.sax imports an HTTP client
 from typing import Literal
-from xml.sax.saxutils import escape
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -56,11 +56,12 @@ def paint(build: Callable[[], Figure], image: Image, title: str, sentences: Iter
 def _describe(svg: str, title: str, sentences: Iterable[str]) -> str:
     """Puts title and description behind the root's tag."""
     description = " ".join(f"{sentence.rstrip('.')}." for sentence in sentences)
+    name, words = (escape(text, quote=False) for text in (title, description))
     head, root, rest = svg.partition("<svg ")
     attributes, close, body = rest.partition(">")
     return (
-        f'{head}{root}role="img" {attributes}{close}\n <title>{escape(title)}</title>\n'
-        f" <desc>{escape(description)}</desc>{body}"
+        f'{head}{root}role="img" {attributes}{close}\n <title>{name}</title>\n'
+        f" <desc>{words}</desc>{body}"
     )
 
 
