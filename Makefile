@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.locked
 
-.PHONY: setup run test lint types docs bench clean
+.PHONY: setup run test lint types docs bench mutants clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,11 @@ docs: setup
 
 bench: setup
 	$(BIN)/python tests/bench/run_speed.py
+
+# Copies of the judge with one change each: the tests must notice. An hour; `build/` is a scratch folder.
+mutants: setup
+	rm -rf build/mutants && mkdir -p build/mutants && cp -R parity tests pyproject.toml build/mutants
+	cd build/mutants && $(CURDIR)/$(BIN)/mutmut run --max-children 2; $(CURDIR)/$(BIN)/mutmut results
 
 clean:
 	rm -rf $(VENV) parity-out .mypy_cache .ruff_cache .pytest_cache

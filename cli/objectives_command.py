@@ -46,9 +46,9 @@ def objectives(
 ) -> int:
     """Show what can be checked: inputs, choices, quantities, known faults, as they are declared."""
     from parity.cli import show_objectives, styles
+    from parity.cli.objective_pages import markdown, page
     from parity.objectives import built_in
     from parity.report.objectives import document
-    from parity.cli.objective_pages import markdown, page
 
     if name is None:
         every = [document(each) for each in built_in().values()]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from arithmetic_cases import CASES, Case, draw, value_and_gradients
@@ -51,6 +51,7 @@ def test_float32_stays_within_the_bound(case: Case, order: int) -> None:
 
 
 @pytest.mark.parametrize("ufunc", MEANS, ids=lambda ufunc: ufunc.__name__)
+@settings(derandomize=True, deadline=None, database=None)  # as conftest has it
 @given(data=st.data())
 def test_every_operand_within_its_error_gives_a_result_within_the_bound(
     ufunc: np.ufunc, data: st.DataObject

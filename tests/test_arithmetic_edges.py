@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.arithmetic import operations as op
@@ -238,6 +238,7 @@ def test_one_hot_marks_the_column_of_an_index() -> None:
     np.testing.assert_array_equal(exactly(chosen)[:, 5], [3.0, 1.0])
 
 
+@settings(derandomize=True, deadline=None, database=None)  # as conftest has it
 @given(st.floats(width=32))
 def test_bfloat16_is_the_nearest_as_in_the_frameworks(x: float) -> None:
     with np.errstate(all="ignore"):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from parity.noise import Expected
 
+from parity.arithmetic.measure import Expected
 from parity.cli.run_command import _draw
 from parity.comparison import Divergence, Entry
 from parity.faults import LAYERS, Fault, Outcome

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.closed_forms import FORMS
 
 from helpers_mechanics import FRAMEWORKS, NAMES, ROOT
 from parity import mechanics
@@ -16,6 +15,7 @@ from parity.cli.main import main
 from parity.errors import BackendError, InputError
 from parity.files import write_arrays
 from parity.mechanics import Mechanic, Row, Shown
+from parity.objectives.closed_forms import FORMS
 
 pytestmark = pytest.mark.xdist_group("mechanics")
 

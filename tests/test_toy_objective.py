@@ -194,3 +194,81 @@ def test_what_is_no_objective_is_refused_in_one_line(folder: Path) -> None:
         with pytest.raises(InputError) as refused:
             find(name)
         assert words in str(refused.value)
+
+
+MISTAKES = {  # what is written instead of what, and the line that says so
+    "a name that nothing has": (
+        "lambda gaps, weights: op.mean(weights * gaps * gaps)",
+        "lambda gapz, weights: op.mean(weights * gapz)",
+        "loss: has a parameter 'gapz'; expected names of inputs, choices and values before it: ",
+    ),
+    "a role that does not exist": (
+        '"differentiated", "scores x"',
+        '"differentiable", "scores x"',
+        "inputs: got none that is differentiated; expected at least one",
+    ),
+    "no loss": ('Value("loss"', 'Value("losss"', "loss: missing; expected a value of that name"),
+    "two of one name": ('"margin", ()', '"weights", ()', "weights: declared twice; expected"),
+    "an input that nothing uses": (
+        "op.mean(weights * gaps * gaps)",
+        "op.mean(gaps * gaps)",
+        "loss",
+    ),
+    "an axis that nothing has": ('counted="item"', 'counted="row"', "counted: got 'row'; expected"),
+    "a fault that edits nothing": (
+        'edits={"loss"',
+        'edits={"lossy"',
+        "fault hinge-not-squared: edits 'lossy'; expected a value",
+    ),
+    "a fault that parts nowhere": (
+        'first="hinge/loss"',
+        'first="hinge/los"',
+        "fault hinge-not-squared: parts first at 'hinge/los'; expected a quantity",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_declaration_is_said_before_anything_runs(
+    mistake: str, tmp_path: Path
+) -> None:
+    from parity.errors import InputError
+    from parity.objectives import find
+
+    right, wrong, words = MISTAKES[mistake]
+    assert right in SPEC
+    source = SPEC.replace(right, wrong)
+    if mistake == "an input that nothing uses":
+        source = source.replace("lambda gaps, weights:", "lambda gaps:")
+        words = "weights: no definition has a parameter of that name; expected one"
+    path = tmp_path / "spec.py"
+    path.write_text(source)
+    with pytest.raises(InputError) as refused:
+        find(f"{path}:HINGE")
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("op.mean(weights * gaps * gaps)", "weights * gaps", "hinge/loss: computed as [4]"),
+        (
+            "op.maximum(margin - scores, 0.0)",
+            "abs(margin - scores)",
+            "definitions raised TypeError",
+        ),
+    ],
+)
+def test_a_definition_that_fails_is_the_users(
+    right: str, wrong: str, words: str, folder: Path, tmp_path: Path
+) -> None:
+    from parity.checks import check
+    from parity.errors import InputError
+
+    path = tmp_path / "spec.py"
+    path.write_text(SPEC.replace(right, wrong))
+    target = Target(f"{folder}/in_torch.py:right", f"{path}:HINGE")
+    with pytest.raises(InputError) as refused:
+        check(target, PATIENCE, lambda _who, _stage: None, quick=True)
+    assert words in str(refused.value)

@@ -40,14 +40,15 @@ class Bounded(Entries):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options:
             return NotImplemented
-        if ufunc not in _ERROR_OF:
+        if ufunc not in _RULES:
             if ufunc in EXACT:  # comparisons: no branch is taken differently
                 return ufunc(*(x.value if isinstance(x, Bounded) else x for x in inputs))
             return NotImplemented
         operands = [x if isinstance(x, Bounded) else Bounded(x) for x in inputs]
         value = ufunc(*(x.value for x in operands))
         with np.errstate(all="ignore"):  # where nothing is left of a divisor
-            error, roundoffs = _ERROR_OF[ufunc](value, *operands)
+            rule, roundoffs = _RULES[ufunc]
+            error = rule(value, *operands)
             if ufunc is not np.multiply or not any(masks(x) for x in inputs):
                 error = error + rounding(value, error, roundoffs)
         return Bounded(value, error)
@@ -70,47 +71,74 @@ def _share(error: Array, room: Array) -> Array:
     return np.where(error == 0, 0.0, share)
 
 
-def _error_of_exp(a: Bounded, value: Array) -> Array:
+def _error_of_sum(_: Array, a: Bounded, b: Bounded) -> Array:
+    return a.error + b.error
+
+
+def _error_of_product(_: Array, a: Bounded, b: Bounded) -> Array:
+    own = _product(a.value, b.error) + _product(b.value, a.error)
+    return own + _product(a.error, b.error)
+
+
+def _error_of_quotient(value: Array, a: Bounded, b: Bounded) -> Array:
+    return _share(a.error + _product(value, b.error), np.abs(b.value) - b.error)
+
+
+def _error_of_root(value: Array, a: Bounded) -> Array:
+    left = a.value - a.error
+    return np.where(left > 0, _share(a.error, value + np.sqrt(left)), np.sqrt(a.error))
+
+
+def _error_of_exp(value: Array, a: Bounded) -> Array:
     """By how much exp(a) may grow: value (exp(error) - 1), also where the value underflows."""
     return np.where(value == 0, np.exp(a.value + a.error), _product(value, np.expm1(a.error)))
 
 
-def error_of_larger(a: Bounded, b: Bounded) -> Array:
-    """Error of max(a, b): that of the larger one where the other cannot reach it."""
+def _error_of_expm1(_: Array, a: Bounded) -> Array:
+    return _error_of_exp(np.exp(a.value), a)
+
+
+def _error_of_log(_: Array, a: Bounded) -> Array:
+    return _share(a.error, a.value - a.error)
+
+
+def _error_of_log1p(_: Array, a: Bounded) -> Array:
+    return _share(a.error, 1 + a.value - a.error)
+
+
+def _error_of_tanh(value: Array, a: Bounded) -> Array:
+    flattest = np.maximum(np.abs(value) - a.error, 0)  # |tanh| where it is steepest
+    return _product(1 - flattest**2, a.error)
+
+
+def _error_kept(_: Array, a: Bounded) -> Array:
+    return a.error
+
+
+def _error_of_larger(_: Array, a: Bounded, b: Bounded) -> Array:
+    """That of the larger one where the other cannot reach it."""
     apart = np.abs(a.value - b.value) > a.error + b.error
     larger = np.where(a.value > b.value, a.error, b.error)
     return np.where(apart, larger, np.maximum(a.error, b.error))
 
 
-_ERROR_OF: dict[Any, Callable[..., tuple[Array, float]]] = {
-    np.add: lambda _, a, b: (a.error + b.error, 1),
-    np.subtract: lambda _, a, b: (a.error + b.error, 1),
-    np.multiply: lambda _, a, b: (
-        _product(a.value, b.error) + _product(b.value, a.error) + _product(a.error, b.error),
-        1,
-    ),
-    np.divide: lambda value, a, b: (
-        _share(a.error + _product(value, b.error), np.abs(b.value) - b.error),
-        1,
-    ),
-    np.sqrt: lambda value, a: (
-        np.where(
-            a.error < a.value,
-            _share(a.error, value + np.sqrt(a.value - a.error)),
-            np.sqrt(a.error),
-        ),
-        1,
-    ),
-    np.exp: lambda value, a: (_error_of_exp(a, value), FUNCTION_ULPS),
-    np.expm1: lambda _, a: (_error_of_exp(a, np.exp(a.value)), FUNCTION_ULPS),
-    np.log: lambda _, a: (_share(a.error, a.value - a.error), FUNCTION_ULPS),
-    np.log1p: lambda _, a: (_share(a.error, 1 + a.value - a.error), FUNCTION_ULPS),
-    np.tanh: lambda value, a: (
-        np.minimum(_product(1 - np.maximum(np.abs(value) - a.error, 0) ** 2, a.error), a.error),
-        FUNCTION_ULPS,
-    ),
-    np.negative: lambda _, a: (a.error, 0),
-    np.absolute: lambda _, a: (a.error, 0),
-    np.maximum: lambda _, a, b: (error_of_larger(a, b), 0),
-    np.minimum: lambda _, a, b: (error_of_larger(-a, -b), 0),
+def _error_of_smaller(value: Array, a: Bounded, b: Bounded) -> Array:
+    return _error_of_larger(value, -a, -b)
+
+
+_RULES: dict[Any, tuple[Callable[..., Array], float]] = {  # error and roundoffs of its own
+    np.add: (_error_of_sum, 1),
+    np.subtract: (_error_of_sum, 1),
+    np.multiply: (_error_of_product, 1),
+    np.divide: (_error_of_quotient, 1),
+    np.sqrt: (_error_of_root, 1),
+    np.exp: (_error_of_exp, FUNCTION_ULPS),
+    np.expm1: (_error_of_expm1, FUNCTION_ULPS),
+    np.log: (_error_of_log, FUNCTION_ULPS),
+    np.log1p: (_error_of_log1p, FUNCTION_ULPS),
+    np.tanh: (_error_of_tanh, FUNCTION_ULPS),
+    np.negative: (_error_kept, 0),
+    np.absolute: (_error_kept, 0),
+    np.maximum: (_error_of_larger, 0),
+    np.minimum: (_error_of_smaller, 0),
 }

@@ -5,7 +5,6 @@ State axes lead and are counted from the front; the axes of a batch trail, and b
 or order; the frameworks' own arrays take theirs from the array API.
 """
 
-from functools import singledispatch
 from math import prod
 from typing import Any
 
@@ -33,23 +32,24 @@ BFLOAT16_SPACING = 2.0**-8  # of neighbours to their size: eight bits of signifi
 Value = Any
 
 
-@singledispatch
 def total(x: Value, axes: int) -> Value:
     """Sum over the first `axes` axes, pairwise: NumPy adds so along the last axis alone."""
+    if isinstance(x, Rounded):
+        return _total_of_replicas(x, axes)
+    if isinstance(x, Bounded):
+        return _total_of_bounds(x, axes)
     terms = np.asarray(x).reshape(-1, *x.shape[axes:])
     if terms.ndim == 1:
         return terms.sum()
     return np.ascontiguousarray(terms.reshape(len(terms), -1).T).sum(-1).reshape(terms.shape[1:])
 
 
-@total.register
-def _(x: Rounded, axes: int) -> Rounded:
+def _total_of_replicas(x: Rounded, axes: int) -> Rounded:
     terms = x.value.reshape(-1, *x.shape[axes:])
     return Rounded(x.luck.added(terms), x.luck)
 
 
-@total.register
-def _(x: Bounded, axes: int) -> Bounded:
+def _total_of_bounds(x: Bounded, axes: int) -> Bounded:
     """The sum in any order: (n - 1) roundoffs of Σ|terms|, and the terms' own errors."""
     errors = x.error + rounding(x.value, x.error, prod(x.shape[:axes]) - 1)
     return Bounded(total(x.value, axes), total(errors, axes))
@@ -62,15 +62,17 @@ def largest(x: Value) -> Value:
     return np.maximum.reduce(x, axis=0, keepdims=True)
 
 
-@singledispatch
 def log_softmax(x: Value) -> Value:
     """Log-probs along the first axis: x - max - log Σ exp(x - max)."""
+    if isinstance(x, Rounded):
+        return _log_softmax_of_replicas(x)
+    if isinstance(x, Bounded):
+        return _log_softmax_of_bounds(x)
     shifted = x - largest(x)
     return shifted - np.log(total(np.exp(shifted), 1))
 
 
-@log_softmax.register
-def _(x: Rounded) -> Value:
+def _log_softmax_of_replicas(x: Rounded) -> Value:
     """Half of the replicas use (x - m) - log Σ, half x - logsumexp(x)."""
     most = largest(x)
     shifted = x - most
@@ -78,8 +80,7 @@ def _(x: Rounded) -> Value:
     return select(x.luck.subtracts_logsumexp, x - (most + log_sum), shifted - log_sum)
 
 
-@log_softmax.register
-def _(x: Bounded) -> Bounded:
+def _log_softmax_of_bounds(x: Bounded) -> Bounded:
     """Also bounds x - logsumexp(x), whose roundoffs are of x and not of x - max."""
     most = largest(x)
     shifted = x - most
@@ -108,9 +109,12 @@ def _ranked(index: Any, rank: int) -> Any:
     return index.reshape(*index.shape, *(1,) * (rank - index.ndim))
 
 
-@singledispatch
 def scatter_add(base: Value, index: Any, terms: Value) -> Value:
     """Adds terms[i] to base[index[i, ...], ...], batch by batch."""
+    if isinstance(base, Rounded):
+        return _scatter_add_of_replicas(base, index, terms)
+    if isinstance(base, Bounded):
+        return _scatter_add_of_bounds(base, index, terms)
     row = prod(base.shape[1:])
     within = np.arange(row).reshape(base.shape[1:])
     places = np.broadcast_to(_ranked(index, base.ndim) * row + within, terms.shape)
@@ -118,8 +122,7 @@ def scatter_add(base: Value, index: Any, terms: Value) -> Value:
     return base + sums.reshape(base.shape)
 
 
-@scatter_add.register
-def _(base: Rounded, index: Any, terms: Rounded) -> Value:
+def _scatter_add_of_replicas(base: Rounded, index: Any, terms: Rounded) -> Value:
     """Half of the replicas add onto the base, as XLA does, half onto zero and then to the base."""
     luck, shape = base.luck, base.shape
     onto = np.where(luck.adds_onto_base, base.value, 0.0).reshape(shape[0], -1, luck.replicas)
@@ -130,8 +133,7 @@ def _(base: Rounded, index: Any, terms: Rounded) -> Value:
     return select(luck.adds_onto_base, sums, sums + base)
 
 
-@scatter_add.register
-def _(base: Bounded, index: Any, terms: Bounded) -> Bounded:
+def _scatter_add_of_bounds(base: Bounded, index: Any, terms: Bounded) -> Bounded:
     """N roundoffs of |base| + Σ|terms| per entry, in any order, chained or not."""
     value = scatter_add(base.value, index, terms.value)
     each = base.error + rounding(base.value, base.error, len(terms.value) + 1)
@@ -151,14 +153,16 @@ def select(mask: Any, yes: Value, no: Value) -> Value:
     return np.where(mask, yes, no)
 
 
-@singledispatch
 def running(x: Value) -> Value:
     """Sums of the first i + 1 entries along the first axis."""
+    if isinstance(x, Rounded):
+        return _running_of_replicas(x)
+    if isinstance(x, Bounded):
+        return _running_of_bounds(x)
     return np.cumsum(x, axis=0)
 
 
-@running.register
-def _(x: Rounded) -> Rounded:
+def _running_of_replicas(x: Rounded) -> Rounded:
     """Some replicas add one by one, some in blocks, as parallel programs do."""
     luck, terms = x.luck, x.luck.narrow(x.value)
     sizes = [len(terms), *(2**power for power in range(1, len(terms).bit_length()))]
@@ -177,8 +181,7 @@ def _in_blocks(terms: Any, size: int) -> Any:
     return sums
 
 
-@running.register
-def _(x: Bounded) -> Bounded:
+def _running_of_bounds(x: Bounded) -> Bounded:
     """As many roundoffs as additions, in any order."""
     errors = x.error + rounding(x.value, x.error, len(x.value) - 1)
     return Bounded(x.value.cumsum(0), errors.cumsum(0))

@@ -149,6 +149,8 @@ class _Pile:
         if batch:
             self.deviations[where] = time_first(_deviation(lucky, exact), batch)
             return
+        if self.waiting and self.waiting[0][0].shape != lucky.shape:  # one row, or several
+            self.clear()
         self.waiting.append((lucky, exact, where))
         if len(self.waiting) * lucky.value.size > _PILE:
             self.clear()
@@ -181,7 +183,8 @@ def _deviation(lucky: Rounded, exact: Any) -> Array:
     spread = np.abs(own - centre).max((-4, -3, -2, -1))
     elsewhere = ELSEWHERE * np.abs(off[..., lucky.luck.scaled]).max(-1, initial=0.0)
     deviation = np.maximum(DRIFT * drift + SPREAD * spread, elsewhere)
-    return np.where(np.isfinite(largest), deviation, largest)
+    found: Array = np.where(np.isfinite(largest), deviation, largest)
+    return found
 
 
 def _allowance(deviation: Array, values: NDArray[Any]) -> Array:

@@ -46,10 +46,20 @@ def at_points(
         lift: applied to every input.
         choices: choice to option, where it is not the default.
         fault: edits of the objective's definitions.
+
+    Raises:
+        ValueError: a definition computes something of another shape than is declared.
     """
     objective = find(points.objective)
     given = {name: lift(np.moveaxis(v, 0, -1)) for name, v in points.inputs.items()}
     found = differentiated(objective, given, choices, fault)
+    for declared, axes in objective.at_points.items():
+        value = found[declared.name.partition("/")[2]]
+        if isinstance(value, np.ndarray) and value.ndim not in (0, len(axes) + 1):
+            shape = list(value.shape[:-1])
+            raise ValueError(
+                f"{declared.name}: computed as {shape}; declared with axes {list(axes)}"
+            )
     yield Emission((_ALL,), 1, _named(objective, found))
 
 

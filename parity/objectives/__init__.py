@@ -31,7 +31,7 @@ def find(name: str) -> Objective:
     """An objective by its name, by another name of it, or as `file.py:NAME` or `module:NAME`.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or its declaration is not sound.
     """
     for objective in built_in().values():
         if name in (objective.name, *objective.known_as):
@@ -45,4 +45,8 @@ def find(name: str) -> Objective:
             f"--objective: {name}: got {type(found).__name__}; "
             "expected a parity.objectives.Objective"
         )
+    from parity.objectives.flaws import flaws
+
+    for flaw in flaws(found):
+        raise InputError(f"--objective: {name}: {flaw}")
     return found
