@@ -36,7 +36,7 @@ bench: setup
 
 # Copies of the judge with one change each: the tests must notice. An hour; `build/` is a scratch folder.
 mutants: setup
-	rm -rf build/mutants && mkdir -p build/mutants && cp -R parity tests pyproject.toml build/mutants
+	rm -rf build/mutants && mkdir -p build/mutants && cp -RL parity tests pyproject.toml build/mutants
 	cd build/mutants && $(CURDIR)/$(BIN)/mutmut run --max-children 2; $(CURDIR)/$(BIN)/mutmut results
 
 clean:

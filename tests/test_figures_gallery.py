@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from parity.arithmetic.measure import Expected
 from parity.cli.run_command import _draw
 from parity.comparison import Divergence, Entry
-from parity.faults import LAYERS, Fault, Outcome
+from parity.faults import LAYERS, Known, Outcome
 from parity.figures.agreement import curves, draw_curves, draw_distances, render_agreement
 from parity.figures.check import redraw
 from parity.figures.clipping import Clipped, clipped, draw_counts, draw_surrogate, render_clipping
@@ -25,10 +25,12 @@ from parity.figures.gallery import drawings as drawings_of
 from parity.figures.margins import FLOOR, draw_margins, margins, render_margins
 from parity.figures.record import record
 from parity.gate import Case
+from parity.objectives import find
 from parity.objectives.dpo import DPO
 from parity.objectives.ppo import PPO
 from parity.objectives.reinforce import REINFORCE
 from parity.objectives.reward import Reward
+from parity.objectives.spec import Fault
 from parity.problem import Problem
 from parity.quantities import expected
 from parity.report import LessonReport
@@ -233,9 +235,9 @@ def test_many_samples_stay_in_the_picture_and_are_all_counted(reach: float) -> N
 
 
 def make_outcome(name: str, framework: str, *layers: str, **facts: Any) -> Outcome:
+    objective = find(facts.pop("objective", "ppo"))
     fault = Fault(
         name=name,
-        objective=facts.pop("objective", "ppo"),
         sentence="s",
         equation="e",
         source="s",
@@ -256,7 +258,8 @@ def make_outcome(name: str, framework: str, *layers: str, **facts: Any) -> Outco
         first_divergence=first if layers else None,
         blamed=[framework] if layers else [],
     )
-    return Outcome(fault, framework, report, tuple(layer for layer in LAYERS if layer in layers))
+    seen = tuple(layer for layer in LAYERS if layer in layers)
+    return Outcome(Known(objective, fault), framework, report, seen)
 
 
 OUTCOMES = [

@@ -22,7 +22,7 @@ TESTS = sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("tests/**
 TEXTS = ["README.md", *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("docs/*.md"))]
 
 # The allow-list of each folder, beside the standard library and the folder itself (design.md).
-BOUNDARY = ("problem", "samples", "points", "quantities", "trace")  # what backends know of parity
+BOUNDARY = ("objectives", "problem", "samples", "points", "trace")  # what backends know of parity
 ALLOWED: dict[str, set[str]] = {
     "jax_impl": {"jax", "jaxtyping"},
     "torch_impl": {"torch", "jaxtyping"},
@@ -33,7 +33,12 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED_IN_FILE = {
     f"{twin}/backend.py": {"numpy", *(f"parity.{name}" for name in BOUNDARY)}
     for twin in ("jax_impl", "torch_impl")
-} | {"parity/report/junit.py": {"junitparser"}, "parity/pytest_plugin.py": {"pytest"}}
+} | {
+    "parity/report/junit.py": {"junitparser"},
+    "parity/pytest_plugin.py": {"pytest"},
+    "parity/arithmetic/operations.py": {"array_api_compat"},
+    "parity/stating.py": {"array_api_compat"},
+}
 ADAPTERS = {  # loaded in a worker, and only when asked for
     "parity/peers/rlax_peer.py": {"jax", "rlax"},
     "parity/peers/torchrl_peer.py": {"tensordict", "torch", "torchrl"},
@@ -45,6 +50,8 @@ IMPORTS_AS_TOLD = {
     "parity/calling.py": "the same, beside a function of the user's",
     "parity/deriving.py": "the same, where autodiff has to give the gradient",
     "parity/targets.py": "a function of the user's",
+    "jax_impl/backend.py": "the sibling of an objective, by its name",
+    "torch_impl/backend.py": "the same",
     "figures/check.py": "its siblings that need matplotlib",
 }
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -294,3 +301,77 @@ def test_all_of_parity_loads_no_framework() -> None:
 
 def test_the_command_line_loads_neither_frameworks_nor_matplotlib() -> None:
     assert not loaded_by("import parity.cli.main") & {*FRAMEWORKS, *TWINS, "matplotlib"}
+
+
+# Who builds on whom inside parity: a module imports from its own layer and from those before it.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "ground": ("errors", "files", "validation"),
+    "arithmetic": ("arithmetic",),
+    "users' code": ("targets", "recognition", "watch"),
+    "objectives": ("objectives",),
+    "lessons": ("lessons", "points", "problem", "quantities", "samples", "states", "trace"),
+    "calling": ("convention", "stating", "plain", "calling", "deriving"),
+    "comparison": ("comparison", "structure", "coverage", "invariants", "widening"),
+    "judging": ("judging", "parting", "gate", "diagnosis", "report", "snippet"),
+    "running": (
+        "against",
+        "backends",
+        "checks",
+        "config",
+        "faults",
+        "followup",
+        "mechanics",
+        "peers",
+        "runs",
+        "verify",
+        "worker",
+    ),
+    "public": ("__init__", "api", "pytest_plugin", "testing"),
+}
+LAYER_OF = {name: place for place, names in enumerate(LAYERS.values()) for name in names}
+BACK_UP = {("report", "faults"): "outcomes of planted bugs are reported like all others"}
+OF_PARITY = [path for path in MODULES if path.startswith("parity/")]
+
+
+def module_of(path: str) -> str:
+    return path.split("/")[1].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", OF_PARITY)
+def test_layers_build_on_those_before_them(path: str) -> None:
+    own = module_of(path)
+    above = []
+    for line, imported in imports(read(path), imported_as(str(Path(path).parent))):
+        top, other, *_ = f"{imported}..".split(".")
+        known = top == "parity" and other in LAYER_OF and (own, other) not in BACK_UP
+        if known and LAYER_OF[other] > LAYER_OF[own]:
+            above.append(f"{path}:{line}: {imported}")
+    assert above == []
+
+
+# ── An objective is named in its spec, in its twins, and nowhere else ──────────────────────────
+
+NAMED = re.compile(r"\b(?:ppo|dpo|reinforce)\b")
+MAY_NAME = ("parity/objectives/", "parity/peers/")
+
+
+@pytest.mark.parametrize("path", [p for p in OF_PARITY if not p.startswith(MAY_NAME)])
+def test_no_module_names_an_objective(path: str) -> None:
+    assert NAMED.findall(read(path)) == []
+
+
+def test_every_objective_has_a_file_in_both_twins() -> None:
+    from parity.objectives import trained
+
+    for name in trained():
+        for twin in ("jax_impl", "torch_impl"):
+            assert (ROOT / twin / f"{name}.py").is_file()
+
+
+def test_every_built_in_declaration_is_sound() -> None:
+    from parity.objectives import built_in
+    from parity.objectives.flaws import flaws
+
+    assert {name: [*flaws(each)] for name, each in built_in().items()} == {
+        name: [] for name in built_in()
+    }

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from helpers_check import convention
 from helpers_cli import Ran
 from helpers_peers import PATIENCE, silent
-from parity.checks import OBJECTIVES
-from parity.convention import OFFERED, Convention
+from parity.convention import Convention, offered
 from parity.errors import BackendError, InputError
+from parity.objectives import find
 from parity.peers import Adapter, Difference, Peer, catalogue, chosen, require
 from parity.peers.checking import PeersReport, check_peers
-from parity.points import INPUTS
 
 pytestmark = pytest.mark.xdist_group("peers")
 
@@ -43,16 +43,16 @@ def arguments(target: str) -> list[str]:
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_the_catalogue_names_functions_that_take_our_inputs(name: str) -> None:
     _, adapter = ADAPTERS[name]
-    objective = OBJECTIVES[adapter.objective]
-    assert set(arguments(adapter.call)) <= set(OFFERED[objective])
+    objective = find(adapter.objective)
+    assert set(arguments(adapter.call)) <= set(offered(objective))
     if adapter.documented:  # a comparison of two functions gives both every input
-        assert arguments(adapter.call) == list(INPUTS[objective])
-        assert arguments(adapter.documented) == list(INPUTS[objective])
+        assert arguments(adapter.call) == list(objective.axes)
+        assert arguments(adapter.documented) == list(objective.axes)
     for difference in adapter.difference:
         assert difference.sentence.endswith(".")
         assert difference.source
         assert bool(difference.apart) == bool(difference.returns)
-        assert set(difference.apart) <= {"beta", "clip"} & set(INPUTS[objective])
+        assert set(difference.apart) <= {"beta", "clip"} & set(objective.axes)
 
 
 def test_the_catalogue_has_no_field_that_goes_unread() -> None:
@@ -217,7 +217,7 @@ def library(path: Path, **adapters: dict[str, Any]) -> Peer:
         adapter=tuple(
             Adapter(
                 function=name,
-                convention=Convention(detached=True),
+                convention=convention(detached=True),
                 **{
                     "objective": "ppo",
                     "call": f"{path}:{name}",

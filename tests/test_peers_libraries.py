@@ -19,7 +19,9 @@ import pytest
 
 from helpers_cli import Ran
 from helpers_peers import PATIENCE, silent
-from parity import oracle
+from parity.arithmetic import operations as op
+from parity.objectives import find
+from parity.objectives.evaluation import differentiated
 from parity.peers import catalogue, chosen
 from parity.peers.checking import PeersReport, check_peers
 
@@ -35,13 +37,13 @@ def needs(*names: str) -> pytest.MarkDecorator:
 
 
 ACTIONS = np.array([0, 1, 2, 0, 1, 2, 0, 2])
-BEHAVIOUR = oracle.log_softmax(np.array([0.1, 0.2, -0.1]))
+BEHAVIOUR = op.log_softmax(np.array([0.1, 0.2, -0.1]))
 SCORES = np.array([1.0, -0.5, 0.25])
 TINY = {
     "old_logps": BEHAVIOUR[ACTIONS],
     "actions": ACTIONS,
     "advantages": SCORES[ACTIONS] - np.exp(BEHAVIOUR) @ SCORES,
-    "reference": oracle.log_softmax(np.array([0.0, 0.0, 0.3])),
+    "reference": op.log_softmax(np.array([0.0, 0.0, 0.3])),
     "beta": np.array(0.1),
     "clip": np.array(0.2),
 }
@@ -87,12 +89,12 @@ def computed(program: str, framework: str, **given: Any) -> Any:
 
 @pytest.mark.parametrize("case", POLICY)
 def test_the_oracle_computes_the_textbook_numbers(case: str) -> None:
-    ours = oracle.ppo(logits=POLICY[case], **TINY)
+    ours = differentiated(find("ppo"), {"logits": POLICY[case], **TINY})
     expected = np.array(SURROGATE_GRADIENT[case]) + 0.1 * np.array(KL_GRADIENT[case])
-    assert -ours.surrogate == pytest.approx(SURROGATE[case], abs=VALUE_DIGITS)
-    assert ours.kl_penalty == pytest.approx(KL[case], abs=VALUE_DIGITS)
+    assert -ours["surrogate"] == pytest.approx(SURROGATE[case], abs=VALUE_DIGITS)
+    assert ours["kl_penalty"] == pytest.approx(KL[case], abs=VALUE_DIGITS)
     digits = SURROGATE_DIGITS[case] + 0.1 * KL_DIGITS
-    assert ours.gradient == pytest.approx(expected, abs=digits)
+    assert ours["gradient"] == pytest.approx(expected, abs=digits)
 
 
 @needs("rlax")
@@ -164,7 +166,7 @@ def test_the_ratios_are_those_of_rlax(case: str) -> None:
         behaviour=BEHAVIOUR,
         actions=ACTIONS,
     )
-    ours = np.exp(oracle.log_softmax(POLICY[case])[ACTIONS] - TINY["old_logps"])
+    ours = np.exp(op.log_softmax(POLICY[case])[ACTIONS] - TINY["old_logps"])
     assert theirs == pytest.approx(ours, rel=1e-14)
 
 
