@@ -38,11 +38,14 @@ def draw(
     from parity.backends import draw_samples
     from parity.cli import progress
     from parity.errors import InputError
+    from parity.objectives import trained
     from parity.problem import load_problem
 
     loaded = load_problem(problem)
     if loaded.tape is None:
-        raise InputError(f"{problem}: samples: missing; expected a table that is sampled, to draw")
+        sampled = [name for name, o in trained().items() if o.training and o.training.tape]
+        tables = " or ".join(f"[{name}]" for name in sampled)
+        raise InputError(f"{problem}: {sampled[0]}: missing; expected a {tables} table to draw")
     chosen = loaded.tape.seed if seed is None else seed
     with progress.display([sampler.value], quiet=False) as stage:
         samples = draw_samples(loaded, sampler.value, chosen, timeout, stage)

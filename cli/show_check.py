@@ -60,6 +60,7 @@ def _function(console: Console, checked: CheckReport, repro: Path | None) -> Non
     if checked.lessons:
         console.print(_table(checked))
     for line in (
+        *words.covered(checked),
         *words.about_check(checked),
         *words.check_failure(checked),
         *words.check_behaviour(checked),

@@ -17,6 +17,7 @@ from parity.convention import OLD_OPTIONS, Kl, Policy, Reduction, Shape, Sign, s
 from parity.errors import InputError
 from parity.files import read_bytes
 from parity.judging import CheckReport
+from parity.objectives import built_in
 from parity.parting import AgainstReport
 from parity.validation import explain
 from parity.widening import Widened
@@ -272,6 +273,11 @@ def _misfits(tool: _Tool) -> Iterator[tuple[str, Any, str]]:
         at = f"targets[{number}]"
         if (configured.objective is None) == (configured.against is None):
             yield at, configured.title, "either objective or against"
+        known = [word for each in built_in().values() for word in (each.name, *each.known_as)]
+        own = ":" in (configured.objective or ":")
+        if not own and configured.objective not in known:
+            expected = f"one of {', '.join(known)}, or file.py:NAME"
+            yield f"{at}.objective", configured.objective, expected
         if configured.against and not configured.points:
             yield f"{at}.points", configured.points, "inputs for against"
         for field in _OF_AN_OBJECTIVE if configured.against else ():

@@ -122,7 +122,7 @@ RULE = 'widened = [{quantity = "dpo/loss", factor = 2, reason = "why", expires =
         ),
         (
             LOSS.replace('"dpo"', '"dqo"'),
-            "tool.parity.targets[0].objective: got 'dqo'; expected preference, ppo, dpo or reinfo",
+            "tool.parity.targets[0].objective: got 'dqo'; expected one of reward, preference, ppo",
         ),
         (
             LOSS + 'framework = "tensorflow"',

@@ -57,7 +57,7 @@ THING = Objective(
     values=(
         Value("distances_of_everything_that_has_quite_a_long_name", ("place",),
             lambda weights, anchor: weights - anchor, "how far", offered=True, recorded=False),
-        Value("loss", (), lambda weights, scale: op.mean(scale * weights * weights)),
+        Value("loss", (), lambda weights, scale, half: op.mean(scale * weights * weights)),
     ),
     counted="place",
     choices=(Choice("half", "whether ½ stands before it", {"no": "none", "yes": "it does"}),),
@@ -191,7 +191,7 @@ def test_the_committed_pages_are_current() -> None:
     ("words", "message"),
     [
         (["nonesuch"], "parity: NAME: got 'nonesuch'; expected one of reward or preference, ppo"),
-        (["no.py:THING"], "parity: NAME: no.py:THING: cannot be loaded: FileNotFoundError"),
+        (["no.py:THING"], "parity: NAME: no.py: no such file; expected file.py:function"),
         (["math:pi"], "parity: NAME: math:pi: got float; expected a parity.objectives.Objective"),
         (["dpo", "--format", "xml"], "parity objectives: Invalid value for '--format'"),
     ],

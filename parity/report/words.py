@@ -16,6 +16,7 @@ __all__ = [
     "about_pair",
     "check_behaviour",
     "check_failure",
+    "covered",
     "diagnosed",
     "pair_failure",
     "ratio",
@@ -55,13 +56,12 @@ def diagnosed(diagnosis: Diagnosis, name: str) -> str:
 def about_check(report: "CheckReport") -> list[str]:
     """What is to be known of a function beside its values."""
     return [
-        *_covered(report),
         *(f"note: it {note}" for note in report.notes),
         *(f"widened: {widening.sentence()}" for widening in report.widened),
     ]
 
 
-def _covered(report: "CheckReport") -> list[str]:
+def covered(report: "CheckReport") -> list[str]:
     """How many branches of the objective the probes reached, and which they did not."""
     cells = {c.cell: c for part in report.lessons if part.coverage for c in part.coverage.cells}
     if not cells:
