@@ -194,7 +194,7 @@ def test_assert_parity(library: Path) -> None:
 
 @pytest.mark.usefixtures("library")
 def test_what_is_no_failed_assertion_is_raised_as_it_is() -> None:
-    with pytest.raises(InputError, match=r"expected one of reward or preference, ppo, dpo") as refused:
+    with pytest.raises(InputError, match="expected one of reward or preference") as refused:
         assert_parity("theirs.losses:dpo_loss", "sft")
     said(refused.value)
     with pytest.raises(BackendError, match=r"dies \(float32\): crashed with exit code 3") as died:
