@@ -166,7 +166,14 @@ def alike(
     if measured is None or any(each.mean() < NEAR for each in agree.values()):
         return False
     own = measured()
-    return all((agree[n] | _near(mine[n], own.values[n], own, n)).all() for n in names)
+    for name, each in agree.items():
+        near = _near(mine[name], own.values[name], own, name)
+        right, wrong = (
+            _near(x, oracle.values[name], oracle, name) for x in (mine[name], planted[name])
+        )
+        if not (each | (near & ~(right & ~wrong))).all():  # what is right where the fault is not
+            return False
+    return True
 
 
 def _shared(mine: Mapping[str, Any], planted: Mapping[str, Any]) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """When a user's function diverges: which known fault it behaves like, and on how little input."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from parity import gate
+from parity.arithmetic.measure import Expected
 from parity.backends import Progress, Workers, load_trace
 from parity.calling import Answer, Call
 from parity.diagnosis import alike, faulty_points, measured_points
@@ -106,7 +107,7 @@ def _followed(
             )
         with Workers({dtype: again}, dtype, timeout, progress) as workers:
             progress("oracle", "known faults")
-            known: dict[str, list[tuple[Fault, Trace]]] = {}
+            known: dict[str, list[_Known]] = {}
             for failure in failures:
                 if _key(failure) not in known:
                     known[_key(failure)] = _faults_at(failure)
@@ -126,16 +127,30 @@ def _key(failure: Failure) -> str:
     return f"{failure.core.points.digest} {sorted(failure.call.convention.choices.items())}"
 
 
-def _faults_at(failure: Failure) -> list[tuple[Fault, Trace]]:
+class _Known(NamedTuple):
+    """A fault at the core: what it computes, and how far rounding may move that, once for all."""
+
+    fault: Fault
+    trace: Trace
+    measured: Callable[[], Expected]
+
+
+def _faults_at(failure: Failure) -> list[_Known]:
     """The faults that show in the loss at the core: any right function behaves like the others."""
-    points = failure.core.points
+    points, dtype, choices = failure.core.points, failure.dtype, failure.call.convention.choices
     assert points is not None
     objective = find(points.objective)
     seen = {declared.name for declared in objective.at_points}
-    choices = failure.call.convention.choices
-    bugs = [f for f in objective.faults if not f.equivalent and (not f.first or f.first in seen)]
-    planted = [(f, faulty_points(points, f, failure.dtype, choices)) for f in bugs if not f.update]
-    return [(f, trace) for f, trace in planted if _wrong(failure.core, trace, failure.dtype)]
+    bugs = [f for f in objective.faults if not f.equivalent and not f.update and f.first in seen]
+    known = [
+        _Known(
+            fault,
+            faulty_points(points, fault, dtype, choices),
+            cache(partial(measured_points, points, fault, dtype, choices)),
+        )
+        for fault in bugs
+    ]
+    return [each for each in known if _wrong(failure.core, each.trace, dtype)]
 
 
 def _smaller(failure: Failure) -> list[Points]:
@@ -159,10 +174,9 @@ def _wrong(core: Scene, planted: Trace, dtype: str) -> bool:
     return bool(found)
 
 
-def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagnosis:
+def _diagnosis(failure: Failure, known: Sequence[_Known]) -> Diagnosis:
     core = failure.core
-    choices = failure.call.convention.choices
-    like = [f for f, trace in known if _behaves(core, trace, f, failure.dtype, choices)]
+    like = [each.fault for each in known if _behaves(core, each)]
     return Diagnosis(
         implementation=failure.call.target,
         fault=like[0].name if like else "",
@@ -172,11 +186,9 @@ def _diagnosis(failure: Failure, known: Sequence[tuple[Fault, Trace]]) -> Diagno
     )
 
 
-def _behaves(
-    core: Scene, planted: Trace, fault: Fault, dtype: str, choices: Mapping[str, str]
-) -> bool:
+def _behaves(core: Scene, known: _Known) -> bool:
     """Frozen gradients are alike where both are 0: frameworks split them differently at ties."""
-    mine = core.trace
+    mine, planted = core.trace, known.trace
     assert core.points is not None
     objective = find(core.points.objective)
     leaks = {n for n, of in objective.gradients.items() if objective.by_input[of].role == "frozen"}
@@ -184,8 +196,8 @@ def _behaves(
     kept = {name: q for name, q in planted.quantities.items() if name not in frozen}
     bare = Trace(planted.implementation, planted.dtype, kept)
     leak = [(bool(mine[name].any()), bool(planted[name].any())) for name in frozen]
-    shown = partial(measured_points, core.points, fault, dtype, choices)
-    return alike(mine, bare, core.oracle, shown) and all(ours == theirs for ours, theirs in leak)
+    same = all(ours == theirs for ours, theirs in leak)
+    return same and alike(mine, bare, core.oracle, known.measured)
 
 
 def _smallest(failure: Failure, grids: list[Points], place: Path) -> tuple[Cell, Scene]:

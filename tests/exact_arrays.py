@@ -28,7 +28,7 @@ class Exact:
     """An array of numbers: `moved`, and `still` where they were at the start."""
 
     __array_ufunc__ = None
-    dtype = None
+    dtype = "fifty digits"
 
     def __init__(self, moved: Any, still: Any = None) -> None:
         self.moved = _number(_whole(moved))
@@ -109,11 +109,26 @@ def _compared(test: Callable[..., Any], a: Any, b: Any) -> Any:
     return np.asarray(test(left, right), bool)
 
 
+def _as_array(x: Any, dtype: str | None = None) -> "Exact":
+    """A number must say which kind of array it is to become: JAX and PyTorch have several."""
+    if isinstance(x, int | float) and dtype != Exact.dtype:
+        raise TypeError(f"dtype of a number: got {dtype}; expected {Exact.dtype}")
+    return Exact(x)
+
+
+def _arrays(*values: Any) -> tuple["Exact", ...]:
+    """The array API wants arrays on both sides."""
+    for value in values:
+        if not isinstance(value, Exact):
+            raise TypeError(f"operand: got {type(value).__name__}; expected an array")
+    return values
+
+
 def _each(function: Callable[..., Any]) -> Callable[..., Exact]:
     entry_by_entry = {n: np.frompyfunc(function, n, 1) for n in (1, 2)}
 
     def of(*values: Any) -> Exact:
-        first, *rest = (x if isinstance(x, Exact) else Exact(x) for x in values)
+        first, *rest = _arrays(*values)
         return first.both(entry_by_entry[len(values)], *rest)
 
     return of
@@ -151,7 +166,7 @@ def _cumulative(x: Exact, *, axis: int) -> Exact:
 
 def _where(mask: Any, yes: Any, no: Any) -> Exact:
     mask = _compared(lambda x, _: x != 0, mask, None)
-    yes, no = (x if isinstance(x, Exact) else Exact(x) for x in (yes, no))
+    yes, no = _arrays(yes, no)
     return yes.both(lambda a, b: np.where(mask, a, b), no)
 
 
@@ -168,7 +183,7 @@ NAMESPACE = SimpleNamespace(
     __name__="exact",
     abs=_each(abs),
     arange=np.arange,
-    asarray=lambda x, dtype: Exact(x),  # noqa: ARG005  # there is one kind of number
+    asarray=_as_array,
     cumulative_sum=_cumulative,
     exp=_each(CONTEXT.exp),
     expm1=_each(CONTEXT.expm1),

@@ -165,6 +165,11 @@ def test_sorting_keeps_ties_in_order_and_sends_gradients_back(lift: Callable[[An
     value, gradient = swept(lambda x: op.sort(x) * lift(weights), lift(x))
     np.testing.assert_allclose(value, np.sort(x) * weights, rtol=1e-7)
     np.testing.assert_allclose(gradient, [4, 2, 5, 1, 3], rtol=1e-6)
+    ties = np.repeat([[1.0], [0.0]], 100, axis=1).ravel(order="F")  # 1, 0, 1, 0, …
+    ranks = np.arange(200.0)
+    _, gradient = swept(lambda x: op.sort(x) * lift(ranks), lift(ties))
+    np.testing.assert_allclose(gradient[1::2], ranks[:100], rtol=1e-6)
+    np.testing.assert_allclose(gradient[::2], ranks[100:], rtol=1e-6)
 
 
 @by_lift
@@ -295,6 +300,9 @@ def test_the_tape_knows_one_power_and_compares_values() -> None:
         x**3
     for found, expected in (
         (x < 1.5, [True, False]),
+        (x < 2.0, [True, False]),
+        (x <= 2.0, [True, True]),
+        (x >= 1.0, [True, True]),
         (x <= 1.0, [True, False]),
         (x > 1.0, [False, True]),
         (x >= 2.0, [False, True]),

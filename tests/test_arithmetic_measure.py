@@ -85,15 +85,17 @@ def test_a_float64_run_is_allowed_its_share() -> None:
 
 def test_replicas_of_a_float64_run_sum_at_scales_of_their_own() -> None:
     def constant(lift: Lift) -> Iterator[Emission]:
-        yield Emission((), 0, {"sum": op.sum(lift(np.full(1000, float(np.float32(0.1)))))})
+        yield Emission((), 0, {"sum": op.sum(lift(terms))})
 
-    terms = np.full((1000, 64), float(np.float32(0.1)))
-    single, double = (of(constant, {"sum": ()}, dtype) for dtype in ("float32", "float64"))
-    exact = float(single.values["sum"])
-    expected = allowance(Luck().added(terms), exact)
-    assert single.allowed["sum"] == pytest.approx(expected, rel=1e-9)
-    expected = allowance(Luck(foreign_bits=True).added(terms), exact, foreign=True)
-    assert double.allowed["sum"] == pytest.approx(FLOAT64_SCALE * expected, rel=1e-9)
+    terms = np.full((1000, 8), np.linspace(0.1, 0.9, 8, dtype=np.float32), np.float64)
+    wide = np.repeat(terms[..., None], 64, axis=-1)
+    single, double = (of(constant, {"sum": (8,)}, dtype) for dtype in ("float32", "float64"))
+    own, foreign = Luck().added(wide), Luck(foreign_bits=True).added(wide)
+    for entry, exact in enumerate(single.values["sum"]):
+        expected = allowance(own[entry], exact)
+        assert single.allowed["sum"][entry] == pytest.approx(expected, rel=1e-9)
+        expected = FLOAT64_SCALE * allowance(foreign[entry], exact, foreign=True)
+        assert double.allowed["sum"][entry] == pytest.approx(expected, rel=1e-9)
 
 
 def test_integers_must_be_exact() -> None:
@@ -126,6 +128,36 @@ def test_time_comes_first_and_steps_fill_their_places() -> None:
     np.testing.assert_array_equal(time_first(np.zeros((2, 3, 4, 5)), 2).shape, (4, 5, 2, 3))
     assert time_first(np.zeros((4, 5)), 2).shape == (4, 5)
     assert time_first(0.5, 2).shape == ()
+
+
+def test_rows_of_several_lengths_may_follow_one_another() -> None:
+    values = np.arange(1.0, 13.0).reshape(6, 2)
+
+    def rows(lift: Lift) -> Iterator[Emission]:
+        for where in (0, 1, slice(2, 4), slice(4, 6)):
+            yield Emission((where,), 0, {"x": lift(values[where]) * 1.0})
+
+    found = of(rows, {"x": (6, 2)})
+    np.testing.assert_array_equal(found.values["x"], values)
+    relative = found.allowed["x"] / values / UNIT_ROUNDOFF
+    assert (relative > 2).all()
+    assert (relative < 6).all()
+
+
+def test_a_long_run_is_measured_as_a_short_one() -> None:
+    values = np.random.default_rng(1).normal(size=(700, 2))
+
+    def steps(lift: Lift) -> Iterator[Emission]:
+        for step, row in enumerate(values):
+            yield Emission((step,), 0, {"x": lift(row) * 1.0})
+
+    def first(lift: Lift) -> Iterator[Emission]:
+        for step, row in enumerate(values[:10]):
+            yield Emission((step,), 0, {"x": lift(row) * 1.0})
+
+    long, short = of(steps, {"x": (700, 2)}), of(first, {"x": (10, 2)})
+    np.testing.assert_array_equal(long.allowed["x"][:10], short.allowed["x"])
+    assert (long.allowed["x"] > 2 * UNIT_ROUNDOFF * np.abs(values)).all()
 
 
 def test_an_entry_without_a_value_is_refused() -> None:

@@ -8,6 +8,7 @@ from parity.arithmetic import kernels, rounded
 from parity.arithmetic import operations as op
 from parity.arithmetic.bounded import Bounded
 from parity.arithmetic.rounded import SMALLEST, UNIT_ROUNDOFF, Luck, Rounded, left_to_right
+from parity.arithmetic.tape import Taped, gradients
 
 FLOAT64_ERROR = 1e-14  # of the exact run; float32's is 3e-8
 EVERY = np.arange(64)
@@ -237,6 +238,25 @@ def test_a_scatter_takes_an_index_of_each_entry_of_a_batch() -> None:
     np.testing.assert_array_equal(picked[..., 7], np.take_along_axis(base, index, 0))
 
 
+def test_a_gathered_gradient_is_added_onto_what_came_by_other_ways() -> None:
+    luck = Luck()
+    x = Taped(luck.lift(np.array([1.0, 2.0])))
+    picked = op.gather(x, np.zeros(1000, int)) * luck.lift(np.float64(2.0**-26))
+    (gradient,) = gradients(op.sum(picked) + op.sum(x * 1.0), [x])
+    first = gradient.value[0] / gradient.value[1]  # 1 each, with one roundoff, by the other way
+    added = 1 + 1000 * 2.0**-26
+    onto = EVERY % 2 == 0
+    np.testing.assert_allclose(first[onto], 1.0, rtol=3e-7, atol=0)
+    np.testing.assert_allclose(first[~onto], added, rtol=3e-7, atol=0)
+
+
+def test_picking_once_is_picking() -> None:
+    x = np.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(kernels.pick(x, np.array([2])), [[4.0, 5.0]])
+    np.testing.assert_array_equal(kernels.pick(x, np.array([[2], [0]])), [[4.0, 5.0], [0.0, 1.0]])
+    np.testing.assert_array_equal(kernels.pick(x, np.array([[2, 0]])), [[4.0, 1.0]])
+
+
 def test_half_of_the_replicas_subtract_logsumexp() -> None:
     luck = Luck()
     logps = op.log_softmax(luck.lift(np.array([1000.0, 1000.5]))).value
@@ -255,12 +275,15 @@ def test_running_sums_are_float32_one_by_one_or_in_blocks() -> None:
         sums, x.cumsum(0, dtype=np.float64)[..., None] + np.zeros(64), atol=1e-5
     )
     np.testing.assert_array_equal(sums[..., 0], x.cumsum(0))
-    pairs = np.zeros((13, 2), np.float32)  # replica 1: blocks of two
-    for i in range(13):
-        block = x[i] if i % 2 == 0 else x[i - 1] + x[i]
-        before = i - i % 2
-        pairs[i] = block + pairs[before - 1] if before else block
-    np.testing.assert_array_equal(sums[..., 1], pairs)
+    for replica, size in ((1, 2), (2, 4), (3, 8), (4, 13)):
+        blocks = np.zeros((13, 2), np.float32)
+        for start in range(0, 13, size):
+            before = blocks[start - 1] if start else np.zeros(2, np.float32)
+            inside = np.zeros(2, np.float32)
+            for i in range(start, min(start + size, 13)):
+                inside = inside + x[i]
+                blocks[i] = inside + before
+        np.testing.assert_array_equal(sums[..., replica], blocks)
     assert len({tuple(lane) for lane in own[:, 0].T}) == 4  # 13 one by one, by 2, by 4, by 8
 
 

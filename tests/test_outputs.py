@@ -14,6 +14,7 @@ from parity.coverage import Cell, Coverage
 from parity.faults import Outcome, catalogue
 from parity.invariants import Invariant
 from parity.judging import CheckReport
+from parity.objectives.spec import Fault
 from parity.parting import AgainstReport
 from parity.report import AllowedNoise, LessonReport, Report
 from parity.report.cases import Case, of_each, of_faults, of_run
@@ -221,15 +222,13 @@ def test_functions_and_pairs_have_cases_too(
 
 
 def test_faults_have_a_case_in_each_framework() -> None:
-    planted = next(fault for fault in catalogue().fault if not fault.equivalent)
-    missed = Outcome(planted, "jax", lesson("match", compared("dpo/loss", 1.0)), ())
+    known = next(known for known in catalogue() if not known.fault.equivalent)
+    missed = Outcome(known, "jax", lesson("match", compared("dpo/loss", 1.0)), ())
     (case,) = of_faults([missed])
-    assert (case.suite, case.name, case.verdict) == ("faults in jax", planted.name, "divergent")
-    assert planted.first in case.message
-    honest = planted.__class__(
-        name="same", objective="dpo", sentence="", equation="", source="", equivalent=True
-    )
-    (case,) = of_faults([missed._replace(fault=honest)])
+    assert (case.suite, case.name, case.verdict) == ("faults in jax", known.fault.name, "divergent")
+    assert known.fault.first in case.message
+    honest = known._replace(fault=Fault("same", "", "", "", equivalent=True))
+    (case,) = of_faults([missed._replace(known=honest)])
     assert (case.verdict, case.message) == ("match", "")
 
 

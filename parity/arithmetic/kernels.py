@@ -176,7 +176,7 @@ def _in_blocks(terms: Any, size: int) -> Any:
     """Running float32 sums of blocks, each onto the sum of the blocks before it."""
     sums = terms.copy()
     for start in range(0, len(terms), size):
-        block = terms[start : start + size].cumsum(0, dtype=np.float32)
+        block = terms[start : start + size].cumsum(0)
         sums[start : start + size] = block + sums[start - 1] if start else block
     return sums
 

@@ -330,7 +330,7 @@ def gather(x: Value, index: Any) -> Value:
 
 def one_hot(index: Any, length: int) -> Any:
     """Whether an index [n] is that of a column: [n, length], true once a row."""
-    columns = _space(index).arange(length, dtype=index.dtype)
+    columns = _space(index).arange(length)
     return index[:, None] == columns.reshape((length, *(1,) * (index.ndim - 1)))
 
 

@@ -183,9 +183,9 @@ def left_to_right(terms: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     sums: NDArray[np.float32]
     if terms[0].size == 1:
-        sums = terms.cumsum(0, dtype=np.float32)[-1]
+        sums = terms.cumsum(0)[-1]
     else:
-        sums = np.add.reduce(np.ascontiguousarray(terms), axis=0, dtype=np.float32)
+        sums = np.add.reduce(np.ascontiguousarray(terms), axis=0)
     return sums
 
 

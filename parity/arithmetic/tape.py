@@ -90,7 +90,7 @@ class Taped:
         return _binary(np.subtract, self, other, lambda g, _a, _b: g, lambda g, _a, _b: -g)
 
     def __rsub__(self, other: Value) -> "Taped":
-        return _binary(np.subtract, other, self, lambda g, _a, _b: g, lambda g, _a, _b: -g)
+        return (-self).__add__(other)
 
     def __mul__(self, other: Value) -> "Taped":
         return _binary(

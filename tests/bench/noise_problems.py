@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from parity.probes import KINK_DISTANCE, kink_distance
 
-from parity import oracle
+from parity.arithmetic import operations as op
+from parity.lessons.probes import KINK_DISTANCE, kink_distance
+from parity.objectives import categorical, find, trained
 from parity.objectives.dpo import DPO
 from parity.objectives.ppo import PPO
 from parity.objectives.reinforce import REINFORCE
 from parity.objectives.reward import Reward
-from parity.points import INPUTS, Points
+from parity.points import Points
 from parity.problem import Problem
 from parity.samples import Samples
 
@@ -42,7 +43,7 @@ def _single(values: Any) -> NDArray[np.float64]:
 
 
 def _policy(random: Random, actions: int, scale: float) -> State:
-    reference = oracle.log_softmax(random.normal(size=actions) * scale)
+    reference = op.log_softmax(random.normal(size=actions) * scale)
     return {
         "logits": _single(random.normal(size=actions) * scale),
         "reference": _single(reference),
@@ -67,7 +68,7 @@ def _ppo(random: Random, actions: int, samples: int, scale: float) -> State:
         clip, distance = random.choice([0.1, 0.2, 0.3]), random.choice([0.01, 0.2, 1.0])
         state |= {"beta": _single(random.choice([0, 0.05, 0.2, 1])), "clip": _single(clip)}
         if random.integers(2):
-            behaviour = oracle.log_softmax(state["logits"] + random.normal(size=actions) * distance)
+            behaviour = op.log_softmax(state["logits"] + random.normal(size=actions) * distance)
             taken = random.choice(actions, size=samples, p=np.exp(behaviour))
             scores = random.normal(size=actions)
             advantages = scores[taken] - np.exp(behaviour) @ scores
@@ -75,11 +76,11 @@ def _ppo(random: Random, actions: int, samples: int, scale: float) -> State:
         else:
             taken = random.integers(0, actions, samples)
             advantages = random.normal(size=samples)
-            logps = oracle.log_softmax(state["logits"])
+            logps = op.log_softmax(state["logits"])
             old_logps = logps[taken] + random.normal(size=samples) * distance
         state |= {"actions": taken, "advantages": _single(advantages)}
         state |= {"old_logps": _single(old_logps)}
-        if kink_distance(stack("ppo", "candidate", [state])) > KINK_DISTANCE:
+        if kink_distance(stack("ppo", "candidate", [state]), find("ppo"))[0] > KINK_DISTANCE:
             return state
 
 
@@ -95,7 +96,8 @@ def _dpo(random: Random, actions: int, pairs: int, scale: float) -> State:
 def _reinforce(random: Random, actions: int, samples: int, scale: float) -> State:
     state = _policy(random, actions, scale)
     taken = random.integers(0, actions, samples)
-    advantages = oracle.advantages(state["logits"], random.normal(size=actions), taken)
+    logps = op.log_softmax(state["logits"])
+    advantages = categorical.advantages(logps, random.normal(size=actions), taken)
     return state | {
         "actions": taken,
         "advantages": _single(advantages),
@@ -113,7 +115,7 @@ _STATES: dict[str, Callable[[Random, int, int, float], State]] = {
 
 def stack(objective: str, grid: str, states: list[State]) -> Points:
     """Stacks states of one shape."""
-    inputs = {name: np.stack([state[name] for state in states]) for name in INPUTS[objective]}
+    inputs = {name: np.stack([state[name] for state in states]) for name in find(objective).axes}
     return Points(objective, grid, tuple(f"point {n}" for n in range(len(states))), inputs)
 
 
@@ -131,7 +133,7 @@ def random_points(seed: int, count: int, size: int) -> Iterator[Points]:
         count: problems of each objective and shape; fewer of rewards that are large.
         size: problems in a stack, which bounds the memory of the oracle's replicas.
     """
-    for number, objective in enumerate(INPUTS):
+    for number, objective in enumerate(trained()):
         for actions, samples in LATTICE:
             wanted, most = count, size
             if objective == "reward":
@@ -153,7 +155,8 @@ def _changed(points: Points, grid: str, **inputs: NDArray[Any]) -> Points:
 
 def _ordered(points: Points, grid: str, order: NDArray[np.int64]) -> Points:
     """Puts the samples or pairs of every point into an order, [point, sample]."""
-    of_samples = [name for name, axes in INPUTS[points.objective].items() if set(axes) & _MANY]
+    objective = find(points.objective)
+    of_samples = [name for name, axes in objective.axes.items() if objective.counted in axes]
     inputs = {}
     for name in of_samples:
         values = points.inputs[name]
@@ -162,15 +165,12 @@ def _ordered(points: Points, grid: str, order: NDArray[np.int64]) -> Points:
     return _changed(points, grid, **inputs)
 
 
-_MANY = {"sample", "pair"}
-
-
 def _peaked(objective: str, seed: int, gap: float, count: int) -> Points:
     """Two actions, all samples of the first; the log-prob of the second is about -gap."""
     random, states = np.random.default_rng([seed, int(gap)]), []
     for _ in range(count):
         logits = _single([gap / 2, -gap / 2] + random.normal(size=2) * 0.3)
-        reference = _single(oracle.log_softmax(random.normal(size=2)))
+        reference = _single(op.log_softmax(random.normal(size=2)))
         states.append(
             {
                 "logits": logits,
@@ -193,7 +193,7 @@ def _at_the_edge(seed: int, distance: float, count: int) -> Points:
     edges = 1 + random.choice([-1, 1], size=(count, 1)) * inputs["clip"][:, None]
     ratio = edges + random.choice([-1, 1], size=(count, 1)) * distance
     here = actions == actions[:, :1]
-    logps = oracle.pick(oracle.log_softmax(inputs["logits"]), actions)
+    logps = np.take_along_axis(op.log_softmax(inputs["logits"], axis=1), actions, axis=1)
     old_logps = _single(np.where(here, logps - np.log(ratio), inputs["old_logps"]))
     return _changed(points, f"a ratio {distance:g} off a clip edge", old_logps=old_logps)
 
@@ -230,7 +230,7 @@ def hard_cases(seed: int, count: int) -> Iterator[Points]:
         yield _changed(
             points,
             "policy within 1e-5 of the reference",
-            reference=_single(oracle.log_softmax(near)),
+            reference=_single(op.log_softmax(near, axis=1)),
         )
     for objective in ("dpo", "reinforce"):
         points = _draw(objective, "plain", [seed, 96], shape, count)
@@ -267,7 +267,7 @@ def _numbers(values: NDArray[Any]) -> tuple[float, ...]:
 def _tape(problem: Problem, random: Random) -> Samples:
     """A tape drawn from the starting policy: no sampler is needed to replay it."""
     assert problem.tape is not None
-    logps = oracle.log_softmax(np.asarray(problem.tape.logits))
+    logps = op.log_softmax(np.asarray(problem.tape.logits))
     shape = (problem.tape.rollouts, problem.tape.samples)
     return Samples(
         actions=random.choice(len(logps), size=shape, p=np.exp(logps)),

@@ -107,9 +107,7 @@ def main() -> None:
         points = Points.load(file)
         for number, losses in enumerate(SPELLINGS.values()):
             for name, backend in backends.items():
-                pieces = backend.PIECES
-                pieces = pieces._replace(ppo=pieces.ppo._replace(loss=losses[name]))
-                trace = backend.evaluate(points, "float32", pieces)
+                trace = backend.evaluate(points, "float32", losses[name])
                 trace.save(file.with_suffix(f".{number}.{name}"))
 
 

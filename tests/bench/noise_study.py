@@ -36,12 +36,13 @@ from noise_measures import (
     spread,
 )
 from noise_problems import LATTICE, SCALES, TRAINED, Run, hard_cases, random_points, random_runs
-from parity.noise import Expected
 
-from parity import gate, noise, oracle, replay
+from parity import gate
+from parity.arithmetic.measure import Expected
 from parity.backends import Workers, load_trace, worker_environment
 from parity.files import digest, write_whole
 from parity.gate import Case
+from parity.objectives import built_in
 from parity.points import Points
 from parity.problem import Problem, load_problem
 from parity.problem import lessons as recorded
@@ -252,8 +253,11 @@ def machine() -> dict[str, Any]:
 
 def model_digest() -> str:
     """SHA-256 of the sources that decide how far rounding may move an entry."""
-    sources = (noise, oracle, replay)
-    return digest([Path(str(source.__file__)).read_text() for source in sources])
+    package = ROOT / "parity"
+    named = (*built_in(), "categorical", "evaluation", "pairs")
+    sources = [*sorted((package / "arithmetic").glob("*.py")), package / "lessons" / "oracle.py"]
+    sources += [package / "objectives" / f"{name}.py" for name in named]
+    return digest([source.read_text() for source in sources])
 
 
 def encode(result: dict[str, Any]) -> bytes:

@@ -92,6 +92,7 @@ def warm(repeats: int) -> tuple[list[float], list[float]]:
     import jax.numpy as jnp
 
     from parity.jax_impl import ppo
+    from parity.jax_impl.derivative import differentiate
     from parity.problem import load_problem
     from parity.samples import Samples
 
@@ -109,15 +110,16 @@ def warm(repeats: int) -> tuple[list[float], list[float]]:
             ppo.train(logits, logits, scores, tape, rate, beta, clip, epochs=epochs)
         )
 
-    step = jax.jit(partial(ppo.differentiate, ppo.ppo_loss))
+    step = jax.jit(partial(differentiate, ppo.ppo_loss, places=ppo.DERIVED))
 
     def loop() -> None:
         state = ppo.State(logits, jax.nn.log_softmax(logits), scores, jnp.zeros_like(logits))
         for actions in tape:
             batch = ppo.collect(actions, state)
             for _ in range(epochs):
-                _, _, gradients = step(state.logits, batch, state.reference, beta, clip)
-                state = ppo.update(state, gradients.logits, rate)
+                given = (batch.old_logps, batch.actions, batch.advantages, state.reference)
+                _, _, gradients = step((state.logits, *given, beta, clip))
+                state = ppo.update(state, gradients[0], rate)
             measures = ppo.measure(state)
             float(measures.expected_reward), float(measures.reference_kl)
 
