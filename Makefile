@@ -26,7 +26,7 @@ types: setup
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2
 
 docs: setup
 	$(BIN)/parity objectives --format markdown > docs/objectives.tmp && mv docs/objectives.tmp docs/objectives.md

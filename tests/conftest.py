@@ -37,10 +37,35 @@ pytest_plugins = [
     "helpers_twins",
 ]
 
+# Files whose tests share something expensive: one worker takes them all. pytest-xdist's own
+# --dist loadgroup groups nothing from pytest 9.2 on (pytest-xdist issue 1386).
+TOGETHER = {
+    "test_check.py": "check",
+    "test_check_blind_spots.py": "check",
+    "test_check_hostile.py": "hostile",
+    "test_cli_run.py": "full run",
+    "test_demo.py": "demo",
+    "test_mechanics.py": "mechanics",
+    "test_mechanics_command.py": "mechanics",
+    "test_peers.py": "peers",
+    "test_wheel.py": "full run",
+}
+
 IMPLEMENTATIONS = ("jax", "torch")
 CLEARANCE = (
     1e-4  # of a ratio from a clip edge; float32 moves it by 1e-6, central differences by 2e-5
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER.get(nodeid.partition("::")[0].rpartition("/")[2], nodeid)
+
+    return Together(config, log)
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

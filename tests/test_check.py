@@ -17,8 +17,6 @@ from parity.checks import Target, check
 from parity.errors import InputError
 from parity.judging import CheckReport
 
-pytestmark = pytest.mark.xdist_group("check")
-
 
 @pytest.fixture
 def results(at_core: dict[str, CheckReport]) -> Callable[[str], dict[str, CheckReport]]:

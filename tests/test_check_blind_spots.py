@@ -12,8 +12,6 @@ from parity.judging import CheckReport
 from parity.recognition import recognised
 from parity.report import words
 
-pytestmark = pytest.mark.xdist_group("check")
-
 
 def test_every_error_of_a_mask_is_seen(at_core: dict[str, CheckReport], tmp_path: Path) -> None:
     """Rows of unequal length, one of them full: the last column is not padding throughout."""

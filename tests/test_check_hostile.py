@@ -16,8 +16,6 @@ from parity.checks import Target, check_all
 from parity.errors import BackendError, InputError, ParityError
 from parity.judging import CheckReport
 
-pytestmark = pytest.mark.xdist_group("hostile")
-
 PATIENCE = 240.0  # seconds for what takes ten, on a busy machine
 
 # name: (source of a DPO loss, exit code, what the message says)

@@ -14,8 +14,6 @@ from parity.problem import load_problem
 from parity.samples import Samples
 from parity.trace import Trace
 
-pytestmark = pytest.mark.xdist_group("full run")
-
 
 def ran_in(folder: Path) -> Ran:
     return Ran(*json.loads((folder / "ran.json").read_text()))

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("demo")
-
 PARITY = Path(sys.executable).with_name("parity")
 
 

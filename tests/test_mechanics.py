@@ -30,9 +30,6 @@ REQUIRED = [
 ]
 
 
-pytestmark = pytest.mark.xdist_group("mechanics")
-
-
 def table(name: str, shown: dict[str, Shown], columns: tuple[str, ...] = FRAMEWORKS) -> Any:
     """Labels to (closed form, JAX, PyTorch)."""
     return {

@@ -17,9 +17,6 @@ from parity.files import write_arrays
 from parity.mechanics import Mechanic, Row, Shown
 from parity.objectives.closed_forms import FORMS
 
-pytestmark = pytest.mark.xdist_group("mechanics")
-
-
 # What must not pass.
 
 

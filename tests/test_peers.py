@@ -19,8 +19,6 @@ from parity.objectives import find
 from parity.peers import Adapter, Difference, Peer, catalogue, chosen, require
 from parity.peers.checking import PeersReport, check_peers
 
-pytestmark = pytest.mark.xdist_group("peers")
-
 ROOT = Path(__file__).parents[1]
 ADAPTERS = {
     f"{peer.name}-{adapter.function}": (peer, adapter)
