@@ -24,7 +24,8 @@ __all__ = ["REPLICAS", "Bounded", "Expected", "Luck", "Rounded", "measure"]
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32, to nearest
 REPLICAS = 64
-MULTIPLE = 3.0  # allowance over the replicas' largest deviation
+DRIFT = 1.25  # allowance over what the replicas of one program have in common
+SPREAD = 2.5  # and over the largest of what they do not
 FLOAT64_SCALE = 2 * 2.0**-29  # float32's roundoff to float64's; 2 for the oracle's own rounding
 SMALLEST = 2.0**-126  # JAX flushes what is smaller
 FUNCTION_ULPS = 4.0  # roundoffs granted to one exp, log or log1p of a mathematical library
@@ -51,9 +52,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Luck:
     """The dice of a set of replicas: random roundings, orders of summation, spellings.
 
-    Equal terms round alike, and sums of them drift by the pattern of their last bits. A float64
-    run has other last bits than its float32 replicas: for it (`foreign_bits`) every replica sums
-    at a scale of its own.
+    Equal terms round alike, and sums of them drift by the pattern of their last bits, all replicas
+    by the same amount. Half of the replicas sum the oracle's own terms; the others sum at a scale
+    of their own, for a program that divides by N after the sum has other last bits. So has a
+    float64 run: for it (`foreign_bits`) every replica has a scale.
     """
 
     def __init__(
@@ -61,11 +63,16 @@ class Luck:
     ) -> None:
         self.replicas = replicas
         self._random = np.random.Generator(np.random.SFC64(seed))
-        self.scale = 1 + self._random.random(replicas) if foreign_bits else np.ones(replicas)
         number = np.arange(replicas)
         self.adds_onto_base = number % 2 == 0
         self.subtracts_logsumexp = number // 2 % 2 == 0
+        self.program = number % 4  # equal where both are
         self.flushes = number // 4 % 2 == 0
+        self.scaled = number // 8 % 2 == 1
+        own = ~self.scaled & (not foreign_bits)
+        self.scale = np.where(own, 1.0, 1 + self._random.random(replicas))
+        if foreign_bits:
+            self.scaled[:] = False  # all are alike: none stands for the run's own bits
 
     def lift(self, values: Array) -> "Rounded":
         """Gives every replica the same exact input; the replicas become the leading axis."""
@@ -95,12 +102,14 @@ class Luck:
     def order(self, length: int) -> NDArray[np.intp]:
         """Returns one order of summation per replica, [replica, length].
 
-        Two replicas keep the order of the data and two turn it round, as plain programs do: sorted
-        data pile up and come down again, which orders at random hardly ever do.
+        Of the first eight of both halves two keep the order of the data and two turn it round, as
+        plain programs do: sorted data pile up and come down again, which orders at random hardly
+        ever do.
         """
         order = self._random.random((self.replicas, length), dtype=np.float32).argsort(axis=1)
-        order[:2] = np.arange(length)
-        order[2:4] = np.arange(length)[::-1]
+        for first in (0, 8):
+            order[first : first + 2] = np.arange(length)
+            order[first + 2 : first + 4] = np.arange(length)[::-1]
         return order
 
     def choose(self, which: NDArray[np.bool_], yes: Array, no: Array) -> Array:
@@ -293,7 +302,7 @@ def measure(
 ) -> Expected:
     """Replays exactly, in random replicas and, if `rigorous`, with running error bounds.
 
-    allowed = 3 × the largest deviation of the replicas from the exact oracle, entry by entry,
+    allowed = how far the replicas deviate from the exact oracle (`_deviation`), entry by entry,
     + one ULP of the value, and at least 2⁻¹²⁶. A float64 run is allowed 2·2⁻²⁹ of that.
 
     Args:
@@ -320,7 +329,7 @@ def measure(
                     values[name] = np.zeros(shapes[name], np.int64 if integer else np.float64)
                 values[name][where] = value
                 filled[name][where] = True
-                deviations[name][where] = _largest_deviation(lucky[name], value)
+                deviations[name][where] = _deviation(lucky[name], value)
                 if isinstance(bounded.get(name), Bounded):
                     bounds[name][where] = bounded[name].error
     unfilled = [name for name in shapes if not filled[name].all()]
@@ -342,16 +351,32 @@ def _together(
         yield where, exact, lucky, rest[0][1] if rest else {}
 
 
-def _largest_deviation(lucky: Any, exact: Any) -> Any:
+def _deviation(lucky: Any, exact: Any) -> Any:
+    """How far programs may be off, judging by the replicas.
+
+    What all replicas of one program have in common is no luck: a program like them is off by just
+    that. What is left is luck, of which they show a part. How far replicas drift at scales of their
+    own is bounded, and shown whole by so many.
+    """
     if not isinstance(lucky, Rounded):
         return 0.0
-    replicas = np.asarray(lucky)
-    return np.where(replicas == exact, 0.0, np.abs(replicas - exact)).max(0)
+    replicas, luck = np.asarray(lucky), lucky.luck
+    off = np.where(replicas == exact, 0.0, replicas - exact)
+    drift, spread = np.zeros(off.shape[1:]), np.zeros(off.shape[1:])
+    for program in np.unique(luck.program):
+        alike = off[~luck.scaled & (luck.program == program)]
+        centre = alike.mean(0)
+        drift = np.maximum(drift, np.abs(centre))
+        spread = np.maximum(spread, np.abs(alike - centre).max(0))
+    elsewhere = np.abs(off[luck.scaled]).max(0, initial=0.0)
+    largest = np.abs(off).max(0)
+    deviation = np.maximum(DRIFT * drift + SPREAD * spread, elsewhere)
+    return np.where(np.isfinite(largest), deviation, largest)
 
 
 def _allowance(deviation: Array, values: NDArray[Any]) -> Array:
     if values.dtype.kind == "i":
         return np.zeros(values.shape)
     ulp = np.spacing(np.minimum(np.abs(values), _TOP_BINADE).astype(np.float32))
-    allowance: Array = np.maximum(MULTIPLE * deviation + ulp, SMALLEST)
+    allowance: Array = np.maximum(deviation + ulp, SMALLEST)
     return allowance

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from parity.calling import Answer
 from parity.comparison import Comparison, Verdict, compare, worst_verdict
-from parity.noise import FLOAT64_SCALE, MULTIPLE, SMALLEST
+from parity.noise import FLOAT64_SCALE, SMALLEST
 from parity.trace import Quantity
 from parity.widening import Widened, Widening, applied, widen
 
@@ -19,6 +19,7 @@ Inputs = dict[str, NDArray[Any]]
 Side = Literal["A", "B"]
 SIDES: tuple[Side, Side] = ("A", "B")
 DTYPES = ("float32", "float64")
+MULTIPLE = 3.0  # allowance over the largest error about the centre
 
 
 class Pair(NamedTuple):

@@ -93,15 +93,14 @@ def outside(trace: Trace, expected: Expected) -> NDArray[np.bool_]:
 
 
 def over_replicas(trace: Trace, expected: Expected, name: str) -> Array:
-    """A float32 run's deviation over the largest of the replicas', entry by entry.
+    """A float32 run's deviation over what the replicas alone allow, entry by entry.
 
-    The replicas' own is what the allowance is made of: (allowed - ULP) / 3. Entries that the
-    replicas do not move at all count as 0.
+    That is the allowance less its ULP. Entries that the replicas do not move at all count as 0.
     """
     values = expected.values[name]
     replicas = expected.allowed[name] - np.spacing(np.abs(values).astype(np.float32))
     moved = replicas > noise.SMALLEST
-    divisor = np.where(moved, replicas / noise.MULTIPLE, 1.0)
+    divisor = np.where(moved, replicas, 1.0)
     return np.where(moved, np.abs(trace[name] - values) / divisor, 0.0)
 
 
