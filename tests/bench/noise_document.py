@@ -17,7 +17,7 @@ import noise_plot
 
 from parity.files import write_whole
 
-__all__ = ["tables", "write"]
+__all__ = ["as_power", "as_table", "tables", "write"]
 
 Found = dict[str, Any]
 
@@ -28,12 +28,14 @@ SIDES = {"jax oracle": "JAX", "torch oracle": "PyTorch", "jax torch": "one anoth
 SPELLINGS = ("logits[a] - logsumexp(logits)", "log_softmax of logits repeated to (N, K)")
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def as_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table in Markdown; the first column stands left, the others right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-def _power(value: float | None) -> str:
+def as_power(value: float | None) -> str:
+    """Two digits and a power of ten."""
     return "-" if value is None else re.sub(r"e([+-])0", r"e\1", f"{value:.1e}")
 
 
@@ -44,7 +46,7 @@ def _times(value: float | None) -> str:
 
 
 def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}" if value < 1000 else _power(value)
+    return "-" if value is None else f"{value:.2f}" if value < 1000 else as_power(value)
 
 
 def _data(row: Found) -> str:
@@ -87,7 +89,7 @@ def _alarms(found: Found) -> str:
         rows.append([what, dtype, *cells, _ratio(largest)])
     head = ["data", "dtype", "problems", "alarmed", "comparisons", "noisy", "divergent"]
     held = ", ".join(f"{n:,} {verdict}" for verdict, n in found["invariants"].items())
-    table = _table([*head, "inconclusive", "largest ratio"], rows)
+    table = as_table([*head, "inconclusive", "largest ratio"], rows)
     return f"{table}\n\nInvariants of the runs, both dtypes: {held}."
 
 
@@ -107,7 +109,7 @@ def _margins(found: Found) -> str:
         if any(at.values())
     ]
     head = [f"{SIDES[sides]}, {dtype[5:]} bits" for dtype, sides in columns]
-    return _table(["mode, objective, class", *head], rows)
+    return as_table(["mode, objective, class", *head], rows)
 
 
 def _hard(found: Found) -> str:
@@ -126,7 +128,7 @@ def _hard(found: Found) -> str:
         for name, at in cells.items()
     ]
     head = [f"{NAMES[backend]}, {dtype[5:]} bits" for dtype, backend in columns]
-    return _table(["objective: data", *head], rows)
+    return as_table(["objective: data", *head], rows)
 
 
 def _lessons(found: Found) -> str:
@@ -134,11 +136,11 @@ def _lessons(found: Found) -> str:
         [
             f"{row['lesson']}, {row['quantity']}, {NAMES[row['framework']]}",
             row["count"],
-            *(_power(row[key]) for key in ("min", "median", "p95", "max")),
+            *(as_power(row[key]) for key in ("min", "median", "p95", "max")),
         ]
         for row in found["lesson_faults"]
     ]
-    return _table(("gradient of", "updates", "least", "median", "95 %", "largest"), rows)
+    return as_table(("gradient of", "updates", "least", "median", "95 %", "largest"), rows)
 
 
 def _sizes(found: Found) -> str:
@@ -152,9 +154,9 @@ def _sizes(found: Found) -> str:
     for objective in OBJECTIVES:
         for actions in dict.fromkeys(k for o, k, _ in cells if o == objective):
             mine = [cells.get((objective, actions, n), {}) for n in samples]
-            pairs = [f"{_power(c.get('median'))} / {_power(c.get('p95'))}" for c in mine]
+            pairs = [f"{as_power(c.get('median'))} / {as_power(c.get('p95'))}" for c in mine]
             rows.append([f"{objective}, K = {actions}", *pairs])
-    return _table(["median / 95 %", *(f"N = {n}" for n in samples)], rows)
+    return as_table(["median / 95 %", *(f"N = {n}" for n in samples)], rows)
 
 
 def _rules(found: Found, data: str) -> str:
@@ -166,11 +168,11 @@ def _rules(found: Found, data: str) -> str:
             [
                 "ours" if ours else f"`{name}`",
                 f"{rule['false_alarms'] / part['gradients']:.1%}",
-                *(_power(rule["default"][key]) for key in ("median", "p95")),
+                *(as_power(rule["default"][key]) for key in ("median", "p95")),
                 _times(rule.get("blunter", {}).get("median")),
                 "-" if ours else f"{rule['ten_times']:.1%}",
                 "-" if ours else _times(rule["needed"]) if "needed" in rule else "none suffices",
-                _power(rule.get("loosened", {}).get("median")),
+                as_power(rule.get("loosened", {}).get("median")),
                 _times(rule.get("blunter_loosened", {}).get("median")),
             ]
         )
@@ -180,7 +182,7 @@ def _rules(found: Found, data: str) -> str:
         *("least fault, median", "95 %", "blunter than ours, median", "at least 10 x"),
         *("loosened by", "least fault then, median", "blunter then, median"),
     ]
-    return _table(head, rows)
+    return as_table(head, rows)
 
 
 def _chaining(found: Found) -> str:
@@ -195,7 +197,7 @@ def _chaining(found: Found) -> str:
         if "bare" in row
     ]
     head = ("JAX", "PyTorch", "JAX without", "PyTorch without", "JAX alarmed without")
-    return _table(["gradient of", *head], rows)
+    return as_table(["gradient of", *head], rows)
 
 
 def _replicas(found: Found) -> str:
@@ -207,7 +209,7 @@ def _replicas(found: Found) -> str:
         for quantity, at in cells.items()
         if any(at.values())
     ]
-    return _table(["quantity", *(NAMES[backend] for backend in BACKENDS)], rows)
+    return as_table(["quantity", *(NAMES[backend] for backend in BACKENDS)], rows)
 
 
 def _bounds(found: Found) -> str:
@@ -215,7 +217,7 @@ def _bounds(found: Found) -> str:
         [name, *(f"{entry[key]:.2g}" for key in ("min", "median", "max"))]
         for name, entry in found["bounds"].items()
     ]
-    return _table(("PPO gradient, entry by entry", "least", "median", "largest"), rows)
+    return as_table(("PPO gradient, entry by entry", "least", "median", "largest"), rows)
 
 
 def _spellings(found: Found) -> str:
@@ -230,7 +232,7 @@ def _spellings(found: Found) -> str:
     ]
     limits = ("allowance", "bound", "formula")
     head = [*(f"largest over {name}" for name in limits), *(f"outside {name}" for name in limits)]
-    return _table(["spelling", *head, "problems"], rows)
+    return as_table(["spelling", *head, "problems"], rows)
 
 
 def _functions(found: Found) -> str:
@@ -238,7 +240,7 @@ def _functions(found: Found) -> str:
         [name, *(f"{row[backend]:.2f}" for backend in BACKENDS)]
         for name, row in found["functions"].items()
     ]
-    return _table(["function", *(NAMES[backend] for backend in BACKENDS)], rows)
+    return as_table(["function", *(NAMES[backend] for backend in BACKENDS)], rows)
 
 
 def tables(found: Found) -> dict[str, str]:

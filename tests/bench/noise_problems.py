@@ -17,7 +17,16 @@ from parity.points import Points
 from parity.problem import Problem
 from parity.samples import Samples
 
-__all__ = ["LATTICE", "SCALES", "TRAINED", "Run", "hard_cases", "random_points", "random_runs"]
+__all__ = [
+    "LATTICE",
+    "SCALES",
+    "TRAINED",
+    "Run",
+    "draw",
+    "hard_cases",
+    "random_points",
+    "random_runs",
+]
 
 ACTIONS, SAMPLES = (2, 8, 32, 128), (16, 64, 256, 1024)
 LATTICE = tuple((actions, samples) for actions in ACTIONS for samples in SAMPLES)
@@ -119,7 +128,8 @@ def stack(objective: str, grid: str, states: list[State]) -> Points:
     return Points(objective, grid, tuple(f"point {n}" for n in range(len(states))), inputs)
 
 
-def _draw(objective: str, grid: str, seed: list[int], shape: tuple[int, int], count: int) -> Points:
+def draw(objective: str, grid: str, seed: list[int], shape: tuple[int, int], count: int) -> Points:
+    """Draws a stack of one objective and shape: actions (or features) and samples (or pairs)."""
     random = np.random.default_rng(seed)
     states = [_STATES[objective](random, *shape, SCALES[n % len(SCALES)]) for n in range(count)]
     return stack(objective, grid, states)
@@ -140,7 +150,7 @@ def random_points(seed: int, count: int, size: int) -> Iterator[Points]:
                 wanted = max(2, min(count, _REWARD_ENTRIES // (actions * samples)))
                 most = min(size, wanted)
             for first in range(0, wanted, most):
-                yield _draw(
+                yield draw(
                     objective,
                     f"{actions} x {samples}",
                     [seed, number, actions, samples, first],
@@ -188,7 +198,7 @@ def _peaked(objective: str, seed: int, gap: float, count: int) -> Points:
 def _at_the_edge(seed: int, distance: float, count: int) -> Points:
     """Eight actions; the ratio of one of them is so near to an edge of the clip interval."""
     random = np.random.default_rng([seed, 93, int(1e9 * distance)])
-    points = _draw("ppo", "plain", [seed, 93], (8, 64), count)
+    points = draw("ppo", "plain", [seed, 93], (8, 64), count)
     inputs, actions = points.inputs, points.inputs["actions"]
     edges = 1 + random.choice([-1, 1], size=(count, 1)) * inputs["clip"][:, None]
     ratio = edges + random.choice([-1, 1], size=(count, 1)) * distance
@@ -208,7 +218,7 @@ def hard_cases(seed: int, count: int) -> Iterator[Points]:
     for samples in (64, 1024):
         shape = (8, samples)
         ppo, dpo, reinforce, reward = (
-            _draw(objective, "plain", [seed, 99, samples], shape, count)
+            draw(objective, "plain", [seed, 99, samples], shape, count)
             for objective in ("ppo", "dpo", "reinforce", "reward")
         )
         same = np.zeros((count, samples), np.int64)
@@ -225,7 +235,7 @@ def hard_cases(seed: int, count: int) -> Iterator[Points]:
         yield _ordered(reward, "one pair many times", same)
     random, shape = np.random.default_rng([seed, 98]), (8, 64)
     for objective in ("ppo", "dpo", "reinforce"):
-        points = _draw(objective, "plain", [seed, 97], shape, count)
+        points = draw(objective, "plain", [seed, 97], shape, count)
         near = _single(points.inputs["logits"] + 1e-5 * random.normal(size=(count, 8)))
         yield _changed(
             points,
@@ -233,11 +243,11 @@ def hard_cases(seed: int, count: int) -> Iterator[Points]:
             reference=_single(op.log_softmax(near, axis=1)),
         )
     for objective in ("dpo", "reinforce"):
-        points = _draw(objective, "plain", [seed, 96], shape, count)
+        points = draw(objective, "plain", [seed, 96], shape, count)
         yield _changed(points, "logits + 1000", logits=_single(points.inputs["logits"] + 1000))
-    points = _draw("dpo", "plain", [seed, 95], shape, count)
+    points = draw("dpo", "plain", [seed, 95], shape, count)
     yield _changed(points, "logits x 30", logits=_single(points.inputs["logits"] * 30))
-    points = _draw("reward", "plain", [seed, 94], shape, count)
+    points = draw("reward", "plain", [seed, 94], shape, count)
     yield _changed(points, "weights x 30", weights=_single(points.inputs["weights"] * 30))
     for distance in (1e-5, 1e-6, 1e-7, 0.0):
         for part in range(EDGES):
