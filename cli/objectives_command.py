@@ -75,10 +75,14 @@ def _found(name: str) -> "Objective":
     import sys
 
     from parity.errors import InputError
+    from parity.lessons.rehearsal import rehearse
     from parity.objectives import find
 
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            return find(name)
+            found = find(name)
+            if ":" in name:
+                rehearse(found, name)
+            return found
     except InputError as error:
         raise InputError(f"NAME{str(error).removeprefix('--objective')}") from error

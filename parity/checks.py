@@ -19,7 +19,8 @@ from parity.errors import BackendError, InputError
 from parity.followup import Failure, follow_up
 from parity.judging import CheckReport, Scene, judged, probed, trained
 from parity.lessons.probes import grid_of
-from parity.objectives import built_in, find
+from parity.lessons.rehearsal import rehearse
+from parity.objectives import find
 from parity.points import Points
 from parity.problem import Problem, load_problem
 from parity.report import LessonReport
@@ -188,13 +189,9 @@ def _states(target: Target, *, quick: bool) -> _Ground:
     """The whole probe grid of an objective, or its core; less what the target is not asked."""
     objective, constants = find(target.objective), target.convention.constants
     locator = "" if target.objective in (objective.name, *objective.known_as) else target.objective
-    try:
-        grids = [within(grid, target.within) for grid in grid_of(objective, locator)]
-    except Exception as error:
-        if not locator:
-            raise
-        told = f"no probes: {type(error).__name__}: {error}"
-        raise InputError(f"--objective: {locator}: {told}") from error
+    if locator:
+        rehearse(objective, locator)
+    grids = [within(grid, target.within) for grid in grid_of(objective, locator)]
     chosen = [grid for grid in grids if grid.labels][: 1 if quick else None]
     if not chosen:
         raise InputError(f"within: got {target.within}; expected ranges in which probes lie")
@@ -206,24 +203,13 @@ def _states(target: Target, *, quick: bool) -> _Ground:
 
 def _measure(ground: _Ground, choices: Mapping[str, str]) -> None:
     """Where both dtypes have the same points, float64 changes the allowances alone."""
-    single = [_evaluated(grid, "float32", choices) for grid in ground.grids["float32"]]
+    single = [gate.evaluate_points(grid, "float32", choices) for grid in ground.grids["float32"]]
     ground.oracle["float32"] = single
     ground.oracle["float64"] = (
         [measured.narrowed() for measured in single]
         if ground.alike
-        else [_evaluated(grid, "float64", choices) for grid in ground.grids["float64"]]
+        else [gate.evaluate_points(grid, "float64", choices) for grid in ground.grids["float64"]]
     )
-
-
-def _evaluated(grid: Points, dtype: str, choices: Mapping[str, str]) -> Expected:
-    """The oracle at points; what a user's own definitions raise is the user's to mend."""
-    try:
-        return gate.evaluate_points(grid, dtype, choices)
-    except Exception as error:
-        if grid.objective in built_in():
-            raise
-        told = f"its definitions raised {type(error).__name__}: {error}"
-        raise InputError(f"--objective: {grid.objective}: {grid.grid}: {told}") from error
 
 
 def _problem(target: Target) -> Problem:
@@ -337,8 +323,12 @@ def _covered(lesson: LessonReport, target: Target, ground: _Ground) -> LessonRep
     grids, oracle = ground.grids[lesson.dtype], ground.oracle[lesson.dtype]
     played = {ORACLE: [each.values for each in oracle]}
     coverage = of_points(target.objective, grids, played)
-    missed = [cell.cell for cell in coverage.cells if not cell.exercised]
+    missed = {cell.cell for cell in coverage.cells if not cell.exercised}
+    if missed and (target.within or target.convention.constants):  # excused where these forbid it
+        whole = grid_of(find(target.objective), grids[0].objective)
+        reached = of_points(target.objective, whole, {ORACLE: [{} for _ in whole]})
+        missed -= {cell.cell for cell in reached.cells if cell.exercised}
     verdict: Verdict = lesson.verdict
-    if missed and not target.within and not target.convention.constants:
+    if missed:
         verdict = worst_verdict([verdict, "inconclusive"])
     return msgspec.structs.replace(lesson, coverage=coverage, verdict=verdict)

@@ -254,6 +254,17 @@ def test_bfloat16_is_the_nearest_as_in_the_frameworks(x: float) -> None:
             np.testing.assert_array_equal(found[0], expected)
 
 
+def test_every_nan_stays_one_in_bfloat16() -> None:
+    nans = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FC00000], np.uint32).view(np.float32)
+    assert np.isnan(op.as_bfloat16(nans)).all()
+
+
+def test_gradients_have_the_dtype_of_the_values() -> None:
+    x = Taped(np.array([1.0, 2.0], np.float32))
+    for out in (x[1:], op.sum(x), op.mean(x[None]), op.sort(x), op.where(KEPT[:2], x, x)):
+        assert gradients(out, [x])[0].dtype == np.float32
+
+
 def test_bfloat16_rounds_ties_to_even_and_gradients_too() -> None:
     x = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-20, 3.4e38])
     value, gradient = swept(lambda x: op.as_bfloat16(x) * x, x)

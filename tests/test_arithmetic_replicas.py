@@ -146,6 +146,7 @@ def test_sums_run_from_left_to_right_in_every_layout(shape: tuple[int, ...], lay
     for term in terms:
         one_by_one = one_by_one + term
     found = left_to_right(terms)
+    assert found.shape == shape[1:]
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, one_by_one)
     np.testing.assert_array_equal(found, terms.cumsum(0, dtype=np.float32)[-1])
@@ -248,6 +249,14 @@ def test_a_gathered_gradient_is_added_onto_what_came_by_other_ways() -> None:
     onto = EVERY % 2 == 0
     np.testing.assert_allclose(first[onto], 1.0, rtol=3e-7, atol=0)
     np.testing.assert_allclose(first[~onto], added, rtol=3e-7, atol=0)
+
+
+def test_what_is_small_or_empty_is_computed_too() -> None:
+    luck = Luck()
+    assert luck.round(np.zeros((0, 64))).shape == (0, 64)
+    assert op.sum(luck.lift(np.zeros((0, 2)))).value.tolist() == np.zeros((2, 64)).tolist()
+    single = kernels.scatter_add(luck.lift([1.0]), np.zeros(3, int), luck.lift([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(single.value, np.full((1, 64), 7.0), rtol=2e-7)
 
 
 def test_picking_once_is_picking() -> None:

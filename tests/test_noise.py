@@ -10,9 +10,9 @@ import pytest
 from helpers_noise import OBJECTIVES, measure, single_log_softmax
 from parity.arithmetic import kernels
 from parity.arithmetic import operations as op
-from parity.arithmetic.measure import Emission, Expected
+from parity.arithmetic.measure import DRIFT, ELSEWHERE, SPREAD, Emission, Expected
 from parity.arithmetic.measure import measure as measured
-from parity.arithmetic.rounded import REPLICAS, Luck
+from parity.arithmetic.rounded import REPLICAS, Luck, Rounded
 from parity.lessons import oracle
 from parity.points import Points
 from parity.problem import Problem
@@ -73,8 +73,22 @@ def test_terms_in_order_of_size_are_allowed_for_as_they_are_added(turn: int) -> 
         assert abs(honest - expected.values["it"]) <= expected.allowed["it"]
 
 
-def test_design_asks_for_at_least_32_replicas() -> None:
+def test_design_asks_for_at_least_32_replicas_and_a_margin_on_each_part() -> None:
     assert REPLICAS >= 32  # design.md: "fewer than 32" is not to be done
+    assert (DRIFT, SPREAD, ELSEWHERE) == (1.25, 2.5, 1.1)  # docs/noise.md: the allowance
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_half_of_the_replicas_sum_at_a_scale_of_their_own(foreign: bool) -> None:
+    luck = Luck(5, foreign_bits=foreign)
+    scales = luck.narrow(np.ones(REPLICAS))
+    own = scales == 1
+    assert own.sum() == (0 if foreign else REPLICAS / 2)
+    assert ((scales >= 1) & (scales <= 2)).all()
+    assert len(np.unique(scales[~own])) == (~own).sum()
+    np.testing.assert_array_equal(luck.scaled, ~own & (not foreign))  # of float64 all count alike
+    programs = luck.adds_onto_base + 2 * luck.subtracts_logsumexp
+    assert np.bincount(programs[~luck.scaled]).min() >= REPLICAS / 8
 
 
 def test_spellings_are_drawn_in_every_combination() -> None:
@@ -232,6 +246,42 @@ def test_an_opposite_sign_of_5e_6_is_seen(draw_points: Callable[..., Points]) ->
 
 
 # The rules of the allowance.
+
+
+def test_drift_and_spread_have_margins_apart_and_other_scales_one_of_theirs() -> None:
+    replicas, luck = np.ones((4, REPLICAS)), Luck()
+    programs = luck.adds_onto_base + 2 * luck.subtracts_logsumexp
+    first, scaled = np.flatnonzero(~luck.scaled & (programs == 1)), np.flatnonzero(luck.scaled)
+    replicas[0, first] = 1.5  # all of one program alike: a drift of 1/2, no spread
+    replicas[1, first[0]] = 2.0  # one of eight: a mean of 1/8, and 7/8 off it
+    replicas[2, first[0]], replicas[2, scaled[3]] = 1.5, 9.0  # at its own scale one shows 8
+    replicas[3, first[0]], replicas[3, scaled[3]] = 2.0, 1.5  # the larger of both counts
+
+    def replay(lift: Any) -> list[Emission]:
+        luck = getattr(lift, "__self__", None)
+        found = Rounded(replicas, luck) if isinstance(luck, Luck) else lift(np.ones(4))
+        return [Emission((), 0, {"it": found})]
+
+    found = measured(replay, {"it": (4,)}, "float32", rigorous=True).allowed["it"]
+    of_one = 1.25 / 8 + 2.5 * 7 / 8
+    by_hand = [1.25 * 0.5, of_one, 1.1 * 8, of_one]
+    np.testing.assert_allclose(found, np.add(by_hand, 2.0**-23), rtol=1e-15)
+
+
+def test_a_sum_of_equal_terms_may_drift_as_its_last_bits_have_it() -> None:
+    """Dividing by N after the sum gives the terms other last bits than dividing before it."""
+    count, worst, alone = 1000, 0.0, 0.0
+    own = ~Luck().scaled
+    for term in np.random.default_rng(21).uniform(0.5, 1, 40).astype(np.float32):
+        late = float(np.full(count, term).cumsum()[-1] / np.float32(count))
+        equal = np.full(count, float(term) / count)
+        off = abs(late - float(term))
+        expected = one(lambda x: kernels.total(x, 1), equal, ())
+        worst = max(worst, off / float(expected.allowed["it"]))
+        bare = np.abs(kernels.total(Luck().lift(equal), 1).value - expected.values["it"])
+        alone = max(alone, off / float(3 * bare[own].max()))
+    assert worst <= 1
+    assert alone > 1  # 3 × the largest deviation of the oracle's own terms is too little
 
 
 @pytest.mark.parametrize("seed", [0, 1])

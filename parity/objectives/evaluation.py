@@ -72,7 +72,12 @@ class Scope:
         definition = self._fault.edits.get(name) or self._more.get(name)
         if definition is None:
             definition = self._objective.definitions[name].of
-        return called(definition, self)
+        try:
+            return called(definition, self)
+        except Exception as error:
+            if not hasattr(error, "of_value"):
+                error.of_value = name  # type: ignore[attr-defined]  # whose definition it was
+            raise
 
 
 def differentiated(

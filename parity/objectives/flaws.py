@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from parity.objectives import conventions
 from parity.objectives.evaluation import parameters
-from parity.objectives.spec import Choice, Kind, Objective, Role
+from parity.objectives.spec import Choice, Input, Kind, Objective, Role, Value
 
 __all__ = ["flaws"]
 
@@ -15,6 +15,7 @@ _DRAWN = ("random", "shape", "scale")
 
 def flaws(objective: Objective) -> Iterator[str]:
     """Yields one line for each thing that a declaration gets wrong; none where it is sound."""
+    yield from _forms(objective)
     values = [*objective.definitions.values()]
     names = [i.name for i in objective.inputs] + [v.name for v in objective.values]
     for name in dict.fromkeys(n for n in names if names.count(n) > 1):
@@ -51,6 +52,15 @@ def flaws(objective: Objective) -> Iterator[str]:
             yield f"choice {choice.name}: no definition has a parameter of that name"
 
 
+def _forms(objective: Objective) -> Iterator[str]:
+    """A tuple of one word needs a comma: ("pair",)."""
+    every: list[Input | Value] = [*objective.inputs, *objective.values]
+    for each in every:
+        for word, words in (("axes", each.axes), ("known_as", each.known_as)):
+            if isinstance(words, str):
+                yield f'{each.name}: {word}: got {words!r}; expected a tuple, ("{words}",)'
+
+
 def _inputs(objective: Objective) -> Iterator[str]:
     axes = {axis for each in objective.inputs for axis in each.axes}
     if not objective.named("differentiated"):
@@ -74,7 +84,12 @@ def _inputs(objective: Objective) -> Iterator[str]:
 
 def _faults(objective: Objective, known: set[str]) -> Iterator[str]:
     recorded = {q.name for q in (*objective.at_points, *objective.in_a_run)}
+    names = [fault.name for fault in objective.faults]
+    for name in dict.fromkeys(n for n in names if names.count(n) > 1):
+        yield f"fault {name}: declared twice; expected different names"
     for fault in objective.faults:
+        if not (fault.edits or fault.collects or fault.unfrozen or fault.update):
+            yield f"fault {fault.name}: edits nothing; expected edits, unfrozen or update"
         if not fault.equivalent and fault.first not in recorded:
             yield f"fault {fault.name}: parts first at {fault.first!r}; expected a quantity"
         for name, definition in fault.edits.items():

@@ -90,9 +90,18 @@ def check_failure(report: "CheckReport") -> list[str]:
     every = [c for lesson in report.lessons for c in lesson.comparisons]
     lines += dict.fromkeys(c.reason for c in every if c.reason and c.first)
     wrong = {c.quantity for c in every if c.first}
-    if wrong and all("/gradient_" in quantity for quantity in wrong):
+    if wrong and wrong <= _frozen(report):
         lines.append("its values are right; if its caller detaches what is frozen: --detached")
     return lines
+
+
+def _frozen(report: "CheckReport") -> set[str]:
+    """The gradients that must be 0."""
+    from parity.objectives import find
+
+    objective = find(report.objective)
+    gradients = objective.gradients.items()
+    return {f"{objective.name}/{n}" for n, of in gradients if of in objective.named("frozen")}
 
 
 def check_behaviour(report: "CheckReport") -> list[str]:

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import noise_plot
 
 from parity.files import write_whole
 
-__all__ = ["as_power", "as_table", "tables", "write"]
+__all__ = ["as_power", "as_table", "fill", "tables", "write"]
 
 Found = dict[str, Any]
 
@@ -262,20 +262,28 @@ def tables(found: Found) -> dict[str, str]:
     }
 
 
-def write(path: Path) -> None:
-    """Draws the plot, and fills the tables into the document of the same name if there is one."""
-    found = json.loads(path.read_bytes())
-    write_whole(path.with_suffix(".svg"), noise_plot.draw(found, "svg"))
-    document = path.with_suffix(".md")
-    if not document.exists():
-        return
+def fill(document: Path, found: Mapping[str, str]) -> None:
+    """Puts tables into their places in a document.
+
+    Raises:
+        ValueError: the document has no place for one of them, or several.
+    """
     text = document.read_text()
-    for name, table in tables(found).items():
+    for name, table in found.items():
         place = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         text, count = place.subn(lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text)
         if count != 1:
             raise ValueError(f"{document}: {count} places for the table {name}; expected 1")
     write_whole(document, text.encode())
+
+
+def write(path: Path) -> None:
+    """Draws the plot, and fills the tables into the document of the same name if there is one."""
+    found = json.loads(path.read_bytes())
+    write_whole(path.with_suffix(".svg"), noise_plot.draw(found, "svg"))
+    document = path.with_suffix(".md")
+    if document.exists():
+        fill(document, tables(found))
 
 
 if __name__ == "__main__":

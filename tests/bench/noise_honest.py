@@ -5,20 +5,21 @@
 Fills two tables of docs/noise.md. Every program of `noise_programs.py` is right.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import noise_problems
 import numpy as np
 import torch
-from noise_document import as_power, as_table
+from noise_document import as_power, as_table, fill
 from noise_measures import Array, blindness
 from noise_programs import PROGRAMS
 
-import jax_impl.backend
-from parity import gate, oracle
-from parity.files import write_whole
+from parity import gate
+from parity.arithmetic import operations as op
+from parity.jax_impl import backend
+from parity.lessons.oracle import at_points
+from parity.objectives import find
 from parity.points import Points
 from parity.problem import load_problem
 from parity.samples import Samples
@@ -33,20 +34,28 @@ def lesson(objective: str) -> Points:
     """Every update of a recorded lesson, as JAX trained it."""
     problem = load_problem(LESSONS[objective])
     samples = Samples.load(Path(str(problem.samples)))
-    return recorded_points(problem, jax_impl.backend.train(problem, samples), samples)[0]
+    run = backend.train(problem, samples)
+    return recorded_points(problem, find(objective), run, samples)[0]
 
 
 def of_samples(points: Points) -> tuple[Array, Array]:
     """The exact gradient without the KL, and Σ|terms| of all that is added in each entry."""
     inputs: Mapping[str, Array] = points.inputs
-    arguments = inputs | {"beta": np.zeros_like(inputs["beta"])}
-    alone = getattr(oracle, points.objective)(*arguments.values()).gradient
-    logps = oracle.log_softmax(inputs["logits"])
+    without = Points(
+        points.objective,
+        points.grid,
+        points.labels,
+        {**inputs, "beta": np.zeros_like(inputs["beta"])},
+    )
+    (emission,) = at_points(without, np.asarray)
+    alone = np.moveaxis(emission.values[f"{points.objective}/gradient"], -1, 0)
+    logps, actions = op.log_softmax(inputs["logits"], axis=1), inputs["actions"]
     policy, weights = np.exp(logps), np.abs(inputs["advantages"]) / points.sizes["sample"]
     if points.objective == "ppo":  # clipped ones count too: few
-        weights = weights * np.exp(oracle.pick(logps, inputs["actions"]) - inputs["old_logps"])
-    of_kl = inputs["beta"][:, None] * policy * (np.abs(logps - inputs["reference"]) + 1)
-    sizes = oracle.scatter_add(of_kl, inputs["actions"], weights)
+        ratios = np.exp(np.take_along_axis(logps, actions, axis=1) - inputs["old_logps"])
+        weights = weights * ratios
+    sizes = inputs["beta"][:, None] * policy * (np.abs(logps - inputs["reference"]) + 1)
+    np.add.at(sizes, (np.arange(len(sizes))[:, None], actions), weights)
     return alone, sizes + policy * sizes.sum(-1, keepdims=True)
 
 
@@ -98,13 +107,9 @@ def main() -> None:
         "honest": as_table(["program", *head], ([name, *row] for name, row in needs.items())),
         "relative": as_table(["allowance over", *spreads], ([n, *r] for n, r in measures.items())),
     }
-    text = DOCUMENT.read_text()
     for name, table in tables.items():
-        place = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        text, count = place.subn(lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text)
-        assert count == 1, name
         print(f"{name}\n{table}\n")
-    write_whole(DOCUMENT, text.encode())
+    fill(DOCUMENT, tables)
 
 
 if __name__ == "__main__":
