@@ -80,11 +80,11 @@ def _close(console: Console, verdict: str, rest: str) -> None:
 def _table(checked: CheckReport) -> Table:
     """Quantities by dtype: the largest difference over the allowance, and where it is outside."""
     table = ratio_table()
-    table.add_column("quantity", no_wrap=True)
+    table.add_column("quantity", overflow="fold")  # a long name folds, a verdict never
     table.add_column("mode")
     for lesson in checked.lessons:
-        table.add_column(lesson.dtype, justify="right")
-    table.add_column("verdict")
+        table.add_column(lesson.dtype, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=len("inconclusive"))
     rows = dict.fromkeys(
         (c.mode, c.quantity) for lesson in checked.lessons for c in lesson.comparisons
     )

@@ -234,7 +234,10 @@ def as_bfloat16(x: Value) -> Value:
 
 
 def _axes(axis: Axis) -> tuple[int, ...]:
-    return (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    if any(place < 0 for place in axes):  # batches trail: the last axis is theirs
+        raise ValueError(f"axis: got {axis}; expected axes counted from the front")
+    return axes
 
 
 def _in_front(x: Value, axes: Sequence[int]) -> Value:

@@ -63,7 +63,7 @@ def of_numpy(
     """The closed form in float32, sample by sample from left to right.
 
     Args:
-        onto_kl: whether samples are added to the gradient of the KL, or to 0.
+        onto_kl: whether samples are added to the gradient of the KL (N times it, if late), or to 0.
         late: whether the sum is divided by N, or each of its terms.
         block: samples of a part; parts are added up in turn. 0 for one part.
         rows: whether each sample's share of every logit is formed first, then added.
@@ -81,7 +81,7 @@ def of_numpy(
             weights = weights * ratios * (lower | (ratios == clipped))
         weights = weights if late else weights / count
         of_kl = i["beta"] * (logps - i["reference"]) * policy + i["beta"] * policy
-        total = of_kl.copy() if onto_kl else np.zeros_like(policy)
+        total = of_kl * (count if late else np.float32(1)) if onto_kl else np.zeros_like(policy)
         if rows:
             shares = weights[:, None] * (np.eye(len(policy), dtype=np.float32)[taken] - policy)
             total = shares.cumsum(0)[-1] / (count if late else np.float32(1))
@@ -111,6 +111,7 @@ PROGRAMS: dict[str, Callable[[Points], Any]] = {
     "PyTorch, logsumexp": of_torch(lambda x, _, a: x[a] - torch.logsumexp(x, 0)),
     "PyTorch, rows": of_torch(_rows(torch, lambda x: torch.log_softmax(x, -1))),
     "NumPy, onto the KL": of_numpy(onto_kl=True),
+    "NumPy, onto N x KL, then / N": of_numpy(onto_kl=True, late=True),
     "NumPy, onto 0": of_numpy(),
     "NumPy, onto 0, then / N": of_numpy(late=True),
     "NumPy, blocks of 64": of_numpy(block=64),
