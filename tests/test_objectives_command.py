@@ -63,8 +63,10 @@ THING = Objective(
     choices=(Choice("half", "whether ½ stands before it", {"no": "none", "yes": "it does"}),),
     branches={"w < 0": lambda weights: weights < 0},
     faults=(
-        Fault("toy-sign", "It has the *wrong* sign.", "-L", "made up", "toy/loss"),
-        Fault("toy-square", "It is spelled with `**`.", "w**2", "made up", equivalent=True),
+        Fault("toy-sign", "It has the *wrong* sign.", "-L", "made up", "toy/loss",
+            edits={"loss": lambda weights: -op.mean(weights * weights)}),
+        Fault("toy-square", "It is spelled with `**`.", "w**2", "made up", equivalent=True,
+            edits={"loss": lambda weights, scale: op.mean(scale * weights**2)}),
     ),
     training=Training(Table, ("step",), lambda table: {}, lambda table: {}, "none"),
 )

@@ -256,7 +256,7 @@ def test_a_mistake_in_a_declaration_is_said_before_anything_runs(
         (
             "op.maximum(margin - scores, 0.0)",
             "abs(margin - scores)",
-            "definitions raised TypeError",
+            "definitions: gaps: raised TypeError",
         ),
     ],
 )

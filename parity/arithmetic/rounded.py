@@ -146,6 +146,8 @@ class Luck:
 
     def added(self, terms: Array) -> Array:
         """Float32 sums over the first axis, left to right, each replica in an order of its own."""
+        if not len(terms):
+            return np.zeros(terms.shape[1:])
         if len(terms) == 1:
             only: Array = terms[0]
             return only

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.arithmetic import operations as op
-from parity.arithmetic.measure import Expected, measure, time_first
-from parity.arithmetic.rounded import SMALLEST, UNIT_ROUNDOFF, Luck, Rounded
+from parity.arithmetic.measure import Expected, measure
+from parity.arithmetic.rounded import SMALLEST, UNIT_ROUNDOFF, Luck
 from parity.comparison import Comparison
 from parity.lessons.oracle import at_points
 from parity.points import Points
@@ -27,7 +27,6 @@ __all__ = [
     "least_fault",
     "outside",
     "over_replicas",
-    "replicas",
     "side_by_side",
     "spread",
     "unchained",
@@ -96,31 +95,15 @@ def outside(trace: Trace, expected: Expected) -> NDArray[np.bool_]:
     return found
 
 
-def replicas(points: Points, luck: Luck) -> dict[str, Array]:
-    """The largest deviation of the replicas from the exact oracle, entry by entry."""
-    found = {}
-    with np.errstate(all="ignore"):  # infinities are the comparison's business
-        for exact, lucky in zip(
-            at_points(points, np.asarray), at_points(points, luck.lift), strict=True
-        ):
-            for name, value in exact.values.items():
-                if isinstance(lucky.values[name], Rounded):
-                    deviation = np.abs(lucky.values[name].value - np.asarray(value)[..., None])
-                    found[name] = time_first(deviation.max(-1), exact.batch)
-    return found
+def over_replicas(trace: Trace, expected: Expected, name: str) -> Array:
+    """A float32 run's deviation over what the replicas alone allow, entry by entry.
 
-
-def over_replicas(
-    trace: Trace, expected: Expected, largest: Mapping[str, Array], name: str
-) -> Array:
-    """A float32 run's deviation over the largest of the replicas', entry by entry.
-
-    Entries that the replicas do not move at all count as 0.
+    That is the allowance less its ULP. Entries that the replicas do not move at all count as 0.
     """
     values = expected.values[name]
-    replica = np.broadcast_to(largest.get(name, 0.0), values.shape)
-    moved = replica > SMALLEST
-    return np.where(moved, np.abs(trace[name] - values) / np.where(moved, replica, 1.0), 0.0)
+    replicas = expected.allowed[name] - np.spacing(np.abs(values).astype(np.float32))
+    moved = replicas > SMALLEST
+    return np.where(moved, np.abs(trace[name] - values) / np.where(moved, replicas, 1.0), 0.0)
 
 
 def unchained() -> Luck:
@@ -303,21 +286,20 @@ class Shapes:
         rule = RULES["torch.testing.assert_close"](torch)
         row.setdefault("assert_close", []).append(blindness(torch, rule))
         largest = row.setdefault("replicas", dict.fromkeys(BACKENDS, 0.0))
-        shown = replicas(points, Luck())
         for backend, trace in pair.items():
             for quantity in expected.values:
-                found = float(over_replicas(trace, expected, shown, quantity).max())
+                found = float(over_replicas(trace, expected, quantity).max())
                 key = (quantity, backend)
                 self.over_replicas[key] = max(self.over_replicas[key], found)
                 if quantity == name:
                     largest[backend] = max(largest[backend], found)
         if points.objective not in CHAINED:
             return
-        bare, shown = without_chaining(points), replicas(points, unchained())
+        bare = without_chaining(points)
         largest = row.setdefault("bare", dict.fromkeys(BACKENDS, 0.0))
         alarms = row.setdefault("bare_alarms", dict.fromkeys(BACKENDS, 0))
         for backend, trace in pair.items():
-            found = float(over_replicas(trace, bare, shown, name).max())
+            found = float(over_replicas(trace, bare, name).max())
             largest[backend] = max(largest[backend], found)
             excess = np.abs(trace[name] - bare.values[name]) > bare.allowed[name]
             alarms[backend] += int(excess.any(-1).sum())
